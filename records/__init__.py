@@ -1,0 +1,1 @@
+"""What every stage writes: names, JSON documents, the tool's own identity."""

@@ -1,0 +1,54 @@
+"""JSON documents and small files, written so that a crash leaves the old one or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+
+
+def to_text(document: Mapping[str, object]) -> str:
+    """Give the form of every JSON file written here: sorted keys, no NaN, newline at the end."""
+    import json
+
+    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def write_atomically(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
+    """Write `name` in the folder held open as `folder`: temporary file, fsync, rename, fsync.
+
+    The file replaces what was there; a link there is replaced, not followed. Raises OSError.
+    """
+    temporary = f".{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, mode, dir_fd=folder)
+    try:
+        try:
+            with open(fd, "wb", closefd=True) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.fsync(folder)
+
+
+def read_file(folder: int, name: str, limit: int) -> bytes | None:
+    """Read a regular file of at most `limit` bytes; None when there is none. Follows no link.
+
+    Raises OSError, and ValueError when it is larger.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb", closefd=True) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"larger than {limit} bytes")
+    return data
