@@ -1,0 +1,1 @@
+"""Recover checkpoints from running processes. Needs Linux; needs neither torch nor a network."""

@@ -1,0 +1,1 @@
+"""File formats, read strictly and without the libraries that would load them."""
