@@ -1,0 +1,233 @@
+"""Kernel interfaces that Python does not offer: numbers and layouts, with where they come from.
+
+Every function here is one system call. Nothing is cached and nothing is decided.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PAGE = mmap.PAGESIZE
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = [
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_ulong,
+]
+_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+def _last_error() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
+
+
+# --- mappings: include/uapi/linux/fs.h, Linux 6.11 -----------------------------------------------
+
+_PROCMAP_QUERY = 0xC0686611
+_PROCMAP = struct.Struct("=9Q4I2Q")
+_COVERING_OR_NEXT = 0x10
+_FILE_BACKED = 0x20
+READABLE, WRITABLE, EXECUTABLE, SHARED = 1, 2, 4, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Vma:
+    """One mapping of a file: addresses, flags, offset in the file, device and inode."""
+
+    start: int
+    stop: int
+    flags: int
+    offset: int
+    device: int
+    inode: int
+
+
+def query_mappings(maps_fd: int, flags: int = 0) -> Iterator[Vma]:
+    """Ask for each file-backed mapping that has all of `flags`, in turn (PROCMAP_QUERY).
+
+    `maps_fd` is an open `/proc/PID/maps`. Raises OSError ENOTTY on kernels before 6.11 and
+    ESRCH when the process has ended.
+    """
+    wanted = _COVERING_OR_NEXT | _FILE_BACKED | flags
+    address = 0
+    while True:
+        query = bytearray(_PROCMAP.pack(_PROCMAP.size, wanted, address, *(0,) * 12))
+        try:
+            fcntl.ioctl(maps_fd, _PROCMAP_QUERY, query)
+        except FileNotFoundError:
+            return
+        (_, _, _, start, stop, has, _, offset, inode, major, minor, *_) = _PROCMAP.unpack(query)
+        yield Vma(start, stop, has, offset, os.makedev(major, minor), inode)
+        address = stop
+
+
+# --- copied pages: include/uapi/linux/fs.h, Linux 6.7; Documentation/admin-guide/mm/pagemap.rst --
+
+_PAGEMAP_SCAN = 0xC0606610
+_SCAN_ARG = struct.Struct("=12Q")
+_REGION = struct.Struct("=3Q")
+_IS_FILE, _IS_PRESENT, _IS_SWAPPED = 1 << 2, 1 << 3, 1 << 4
+_REGIONS_AT_ONCE = 512
+
+
+def scan_copied_pages(pagemap_fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Give the address ranges whose pages are present or swapped and not the file's own.
+
+    In a mapping of a file such a page is a private copy. `pagemap_fd` is an open
+    `/proc/PID/pagemap`. Raises OSError ENOTTY on kernels before 6.7.
+    """
+    regions = ctypes.create_string_buffer(_REGION.size * _REGIONS_AT_ONCE)
+    while start < stop:
+        argument = bytearray(
+            _SCAN_ARG.pack(
+                _SCAN_ARG.size,
+                0,
+                start,
+                stop,
+                0,
+                ctypes.addressof(regions),
+                _REGIONS_AT_ONCE,
+                0,
+                _IS_FILE,
+                _IS_FILE,
+                _IS_PRESENT | _IS_SWAPPED,
+                _IS_PRESENT | _IS_SWAPPED,
+            )
+        )
+        found = fcntl.ioctl(pagemap_fd, _PAGEMAP_SCAN, argument)
+        for i in range(found):
+            first, last, _ = _REGION.unpack_from(regions, i * _REGION.size)
+            yield first, last
+        walked = _SCAN_ARG.unpack(argument)[4]
+        if walked <= start:
+            return
+        start = walked
+
+
+# --- memory of another process: process_vm_readv(2) ----------------------------------------------
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def read_process_memory(pid: int, address: int, buffer: memoryview) -> int:
+    """Read another process's memory into `buffer`; may be short at the end of what is mapped.
+
+    Raises OSError: EPERM (ptrace access refused), EFAULT (nothing mapped at `address`), ESRCH.
+    """
+    local = _IoVec(address_of(buffer), len(buffer))
+    remote = _IoVec(address, len(buffer))
+    count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+    if count < 0:
+        raise _last_error()
+    return int(count)
+
+
+# --- buffers -------------------------------------------------------------------------------------
+
+
+def address_of(buffer: memoryview) -> int:
+    """Give the address of a writable buffer's first byte."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+def equal_bytes(a: memoryview, b: memoryview) -> bool:
+    """Compare two writable buffers of equal length, without holding the interpreter lock."""
+    return bool(_libc.memcmp(address_of(a), address_of(b), len(a)) == 0)
+
+
+# --- files: ioctl_ficlone(2), statx(2), statfs(2) ------------------------------------------------
+
+_FICLONE = 0x40049409
+_AT_EMPTY_PATH = 0x1000
+_STATX_DIOALIGN = 0x2000
+_BYPASSING = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x6969})
+NFS_MAGIC = 0x6969
+
+
+def clone_file(source_fd: int, target_fd: int) -> None:
+    """Make `target_fd` share the whole content of `source_fd` (btrfs, xfs, …).
+
+    Raises OSError EOPNOTSUPP, EXDEV or EINVAL where the filesystem cannot.
+    """
+    fcntl.ioctl(target_fd, _FICLONE, source_fd)
+
+
+def allocate(fd: int, size: int) -> None:
+    """Reserve blocks for `size` bytes (fallocate(2)). Raises OSError ENOSPC, EOPNOTSUPP."""
+    if _libc.fallocate(fd, 0, ctypes.c_long(0), ctypes.c_long(size)) != 0:
+        raise _last_error()
+
+
+def filesystem_type(fd: int) -> int:
+    """Give the filesystem's magic number (linux/magic.h)."""
+    buffer = ctypes.create_string_buffer(256)
+    if _libc.fstatfs(fd, buffer) != 0:
+        raise _last_error()
+    return int(ctypes.c_long.from_buffer(buffer).value) & 0xFFFFFFFF
+
+
+def bypasses_page_cache(fd: int) -> bool:
+    """Tell whether O_DIRECT reads of this file go to the storage and not to the page cache.
+
+    Linux 6.1 and newer say so themselves (statx STATX_DIOALIGN); tmpfs accepts O_DIRECT since 6.6
+    and reads the page cache all the same. On older kernels: ext4, xfs, btrfs, f2fs and NFS do.
+    """
+    buffer = ctypes.create_string_buffer(256)
+    if _libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, buffer) == 0:
+        (mask,) = struct.unpack_from("=I", buffer, 0)
+        if mask & _STATX_DIOALIGN:
+            (offset_align,) = struct.unpack_from("=I", buffer, 156)
+            return 0 < int(offset_align) <= PAGE
+    return filesystem_type(fd) in _BYPASSING
+
+
+# --- this process: prctl(2) ----------------------------------------------------------------------
+
+_PR_SET_DUMPABLE, _PR_SET_NAME = 4, 15
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_CAPSET_VERSION_3 = 0x20080522
+
+
+_CAP_SYS_PTRACE = 19
+
+
+def may_trace_any_process() -> bool:
+    """Tell whether this process has CAP_SYS_PTRACE (`CapEff` of proc_pid_status(5))."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        effective = next(line for line in status if line.startswith("CapEff:"))
+    return bool(int(effective.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+
+
+def set_process_name(name: bytes) -> None:
+    """Set the name that ps and top show (15 bytes at most)."""
+    _libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
+
+
+def set_not_dumpable() -> None:
+    """Refuse core dumps and, to all without CAP_SYS_PTRACE, this process's /proc files."""
+    if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise _last_error()
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good (capset, ambient set, no_new_privs)."""
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = struct.pack("=Ii", _CAPSET_VERSION_3, 0)
+    if _libc.capset(header, struct.pack("=6I", *(0,) * 6)) != 0:
+        raise _last_error()

@@ -1,0 +1,520 @@
+"""A process that cannot be confused with another, and the files it maps or holds open.
+
+A process id is reused; a directory handle on `/proc/PID` is not: once the process has ended,
+everything opened through it fails with ESRCH. A pidfd tells the end, and the start time proves to
+a later reader which process it was. The main thread may have exited while others run on: then
+`/proc/PID/maps` is empty and the memory is seen through another thread's `/proc/TID`.
+
+Nothing here stops, attaches to or writes to the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import cast
+
+from ..errors import NotPermitted, ProcessGone, Unusable
+from ..records.names import decoded, printable
+from . import linux
+from .ranges import Range
+
+_ENDED = (errno.ESRCH, errno.ENOENT)
+_LISTING_TRIES = 3
+
+
+class Life(str, Enum):
+    """What has become of a process since it was opened."""
+
+    RUNNING = "running"
+    LEADER_EXITED = "leader-exited"
+    ZOMBIE = "zombie"
+    GONE = "gone"
+    REUSED = "reused"
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """Who a process is, for ever: its id, when it started, and on which boot."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    uid: int
+    command: str
+    namespace_pids: tuple[int, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Give the form that `recovery.json` and the pin records hold."""
+        return {
+            "pid": self.pid,
+            "start_ticks": self.start_ticks,
+            "boot_id": self.boot_id,
+            "uid": self.uid,
+            "command": self.command,
+            "namespace_pids": list(self.namespace_pids),
+        }
+
+
+def same_process(identity: Mapping[str, object], other: object) -> bool:
+    """Compare two identities in their JSON form; `other` may be any document."""
+    if not isinstance(other, dict):
+        return False
+    document = cast("dict[str, object]", other)
+    return all(document.get(k) == identity.get(k) for k in ("pid", "start_ticks", "boot_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class FileMapping:
+    """One mapping of a file. `name` is the link text of map_files: bytes, escaped nowhere."""
+
+    start: int
+    stop: int
+    offset: int
+    flags: int
+    device: int
+    inode: int
+    name: bytes
+
+    @property
+    def entry(self) -> str:
+        """Name the entry in `/proc/PID/map_files`."""
+        return f"{self.start:x}-{self.stop:x}"
+
+    @property
+    def file_range(self) -> Range:
+        """Give the part of the file that the mapping shows, in whole pages."""
+        return Range(self.offset, self.offset + self.stop - self.start)
+
+    @property
+    def permissions(self) -> str:
+        """Give the flags as /proc/PID/maps shows them."""
+        letters = ("r", "w", "x")
+        shown = "".join(c if self.flags >> i & 1 else "-" for i, c in enumerate(letters))
+        return shown + ("s" if self.flags & linux.SHARED else "p")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file that a process holds open as descriptor `number`."""
+
+    number: int
+    name: bytes
+    device: int
+    inode: int
+    size: int
+
+
+class Process:
+    """A running process, held by a /proc directory handle and, where the kernel has it, a pidfd."""
+
+    def __init__(self, pid: int) -> None:
+        """Take hold of the process. Raises ProcessGone or NotPermitted (hidden by hidepid)."""
+        self.pid = pid
+        self._handles: list[int] = []
+        try:
+            self._directory = self._hold(os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY))
+        except FileNotFoundError:
+            raise _absent(pid) from None
+        try:
+            self.start_ticks = _stat_fields(self._directory, pid)[1]
+            self._pidfd = self._open_pidfd()
+            self._refuse_thread()
+            if _stat_fields(self._directory, pid)[1] != self.start_ticks:
+                raise ProcessGone(f"Process {pid} ended while it was looked at.")
+        except BaseException:
+            self.close()
+            raise
+        self._memory_directory: int | None = None
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the process."""
+        while self._handles:
+            os.close(self._handles.pop())
+
+    def _hold(self, fd: int) -> int:
+        self._handles.append(fd)
+        return fd
+
+    def _open_pidfd(self) -> int | None:
+        try:
+            return self._hold(os.pidfd_open(self.pid))
+        except ProcessLookupError:
+            raise ProcessGone(f"Process {self.pid} ended while it was looked at.") from None
+        except OSError:  # before Linux 5.3, or refused by seccomp: the directory handle is enough
+            return None
+
+    def _refuse_thread(self) -> None:
+        if f"\nTgid:\t{self.pid}\n".encode() not in self.read("status"):
+            leader = self.status()["Tgid"]
+            raise Unusable(
+                f"{self.pid} is a thread of process {leader}.", remedy=f"Use --pid {leader}."
+            )
+
+    # --- who it is ---
+
+    def life(self) -> Life:
+        """Tell whether it still runs, and if not, whether its id now names another process."""
+        try:
+            state, _ = _stat_fields(self._directory, self.pid)
+        except ProcessGone:
+            return Life.REUSED if os.path.exists(f"/proc/{self.pid}") else Life.GONE
+        if state in "ZX":
+            return Life.LEADER_EXITED if self._running_thread() is not None else Life.ZOMBIE
+        return Life.RUNNING
+
+    def has_ended(self) -> bool:
+        """Tell whether the whole process, not only its main thread, has exited."""
+        if self._pidfd is not None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            return bool(poll.poll(0))
+        return self.life() not in (Life.RUNNING, Life.LEADER_EXITED)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to this very process. Only ever used on holders that reefkit started."""
+        try:
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            raise _ended(self.pid) from None
+
+    def identity(self) -> ProcessIdentity:
+        """Describe the process so that a later reader can tell it from its successors."""
+        status = self.status()
+        return ProcessIdentity(
+            pid=self.pid,
+            start_ticks=self.start_ticks,
+            boot_id=_boot_id(),
+            uid=int(status["Uid"].split()[1]),
+            command=decoded(self.comm()),
+            namespace_pids=tuple(int(n) for n in status.get("NSpid", str(self.pid)).split()),
+        )
+
+    def comm(self) -> bytes:
+        """Give the kernel's short name of the process."""
+        return self.read("comm").removesuffix(b"\n")
+
+    def arguments(self) -> tuple[bytes, ...]:
+        """Give the command line; empty for kernel threads and where it may not be read."""
+        with contextlib.suppress(OSError):
+            return tuple(self.read("cmdline").removesuffix(b"\0").split(b"\0"))
+        return ()
+
+    def status(self) -> dict[str, str]:
+        """Read `/proc/PID/status` (world-readable)."""
+        lines = self.read("status").decode("utf-8", "replace").splitlines()
+        return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+    # --- reading through the handle ---
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Open a file below `/proc/PID`; the caller closes it. Raises OSError, ProcessGone."""
+        try:
+            return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._directory)
+        except ProcessLookupError:
+            raise _ended(self.pid) from None
+
+    def read(self, name: str) -> bytes:
+        """Read a small file below `/proc/PID` whole. Raises OSError, ProcessGone."""
+        return _read_at(self._directory, name, self.pid)
+
+    def link(self, name: str) -> bytes:
+        """Read a link below `/proc/PID` (`exe`, `ns/user`, `fd/3`). Raises OSError."""
+        return os.readlink(name.encode(), dir_fd=self._directory)
+
+    def stat_path(self, path: bytes) -> os.stat_result:
+        """Stat `path` as the process's own root directory has it; the last link is not followed.
+
+        Raises OSError.
+        """
+        return os.lstat(b"root/" + path.lstrip(b"/"), dir_fd=self._directory)
+
+    # --- memory ---
+
+    def _running_thread(self) -> int | None:
+        """Find a thread that still has the memory; None when there is none."""
+        try:
+            threads = os.listdir(f"/proc/self/fd/{self._directory}/task")
+        except OSError:
+            return None
+        for name in threads:
+            with contextlib.suppress(OSError, ProcessGone):
+                fields = _stat_fields_of_thread(self._directory, name, self.pid)
+                if fields[0] not in "ZX":
+                    return int(name)
+        return None
+
+    def memory_directory(self) -> int:
+        """Give a handle on the /proc directory through which the memory is seen.
+
+        That is `/proc/PID`, or another thread's where the main thread has exited. Raises
+        ProcessGone for a zombie, whose memory is gone.
+        """
+        if self._memory_directory is None:
+            life = self.life()
+            if life is Life.RUNNING:
+                self._memory_directory = self._directory
+            elif life is Life.LEADER_EXITED and (tid := self._running_thread()) is not None:
+                self._memory_directory = self._open_thread(tid)
+            elif life is Life.ZOMBIE:
+                raise ProcessGone(
+                    f"Process {self.pid} has exited and waits to be reaped (zombie): "
+                    "its memory and mappings are gone."
+                )
+            else:
+                raise _ended(self.pid)
+        return self._memory_directory
+
+    def _open_thread(self, tid: int) -> int:
+        # /proc/TID is not listed but can be opened; /proc/PID/task/TID has no map_files.
+        handle = self._hold(os.open(f"/proc/{tid}", os.O_PATH | os.O_DIRECTORY))
+        status = _read_at(handle, "status", self.pid).decode("utf-8", "replace")
+        if f"\nTgid:\t{self.pid}\n" not in status:
+            raise _ended(self.pid)
+        return handle
+
+    def open_memory(self, name: str) -> int:
+        """Open `mem`, `pagemap` or `maps`; the caller closes it. Raises NotPermitted, OSError."""
+        try:
+            return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.memory_directory())
+        except PermissionError:
+            raise _refused(self.pid, name) from None
+        except ProcessLookupError:
+            raise _ended(self.pid) from None
+
+    def mappings(self, flags: int = 0) -> tuple[FileMapping, ...]:
+        """List the mappings of files that have all of `flags`, in address order.
+
+        Asks PROCMAP_QUERY (Linux 6.11), else parses the numbers in `maps`; the name always comes
+        from the link in map_files, since the text of `maps` cannot tell a newline from a
+        backslash. Raises NotPermitted, ProcessGone.
+        """
+        for _ in range(_LISTING_TRIES):
+            try:
+                return tuple(self._list_mappings(flags))
+            except FileNotFoundError:  # a mapping changed between listing and naming: list again
+                continue
+        return tuple(self._list_mappings(flags, skip_vanished=True))
+
+    def _list_mappings(self, flags: int, *, skip_vanished: bool = False) -> Iterator[FileMapping]:
+        directory = self.memory_directory()
+        for vma in self._vmas(flags):
+            entry = f"map_files/{vma.start:x}-{vma.stop:x}".encode()
+            try:
+                name = os.readlink(entry, dir_fd=directory)
+            except FileNotFoundError:
+                if skip_vanished:
+                    continue
+                raise
+            except PermissionError:
+                raise _refused(self.pid, "map_files") from None
+            except ProcessLookupError:
+                raise _ended(self.pid) from None
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                name = b""  # longer than a page: the kernel has no text for it
+            yield FileMapping(
+                vma.start, vma.stop, vma.offset, vma.flags, vma.device, vma.inode, name
+            )
+
+    def _vmas(self, flags: int) -> list[linux.Vma]:
+        fd = self.open_memory("maps")
+        try:
+            return list(linux.query_mappings(fd, flags))
+        except OSError as error:
+            if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.EPERM):
+                raise _ended(self.pid) if error.errno in _ENDED else error from None
+            return [vma for vma in parse_maps(_read_all(fd)) if vma.flags & flags == flags]
+        finally:
+            os.close(fd)
+
+    def open_mapped(self, mapping: FileMapping) -> int:
+        """Open the file behind a mapping; the caller closes it.
+
+        Raises NotPermitted (needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN in the initial user
+        namespace: fs/proc/base.c, proc_map_files_get_link), FileNotFoundError when the mapping
+        has gone, ProcessGone.
+        """
+        try:
+            return _open_regular(self.memory_directory(), f"map_files/{mapping.entry}")
+        except PermissionError:
+            raise _refused(self.pid, "map_files") from None
+        except ProcessLookupError:
+            raise _ended(self.pid) from None
+
+    # --- descriptors ---
+
+    def open_files(self) -> tuple[OpenFile, ...]:
+        """List the regular files held open. Raises NotPermitted, ProcessGone."""
+        directory = self.memory_directory()
+        found: list[OpenFile] = []
+        try:
+            numbers = os.listdir(f"/proc/self/fd/{directory}/fd")
+        except PermissionError:
+            raise _refused(self.pid, "fd") from None
+        except (ProcessLookupError, FileNotFoundError):
+            raise _ended(self.pid) from None
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                info = os.stat(f"fd/{number}", dir_fd=directory)
+                if stat.S_ISREG(info.st_mode):
+                    name = os.readlink(f"fd/{number}".encode(), dir_fd=directory)
+                    found.append(
+                        OpenFile(int(number), name, info.st_dev, info.st_ino, info.st_size)
+                    )
+        return tuple(found)
+
+    def open_descriptor(self, number: int) -> int:
+        """Open anew the file behind descriptor `number`; the caller closes it.
+
+        Raises NotPermitted, FileNotFoundError when it was closed, ProcessGone.
+        """
+        try:
+            return _open_regular(self.memory_directory(), f"fd/{number}")
+        except PermissionError:
+            raise _refused(self.pid, "fd") from None
+        except ProcessLookupError:
+            raise _ended(self.pid) from None
+
+    def may_write(self, number: int) -> bool:
+        """Tell whether descriptor `number` is open for writing. Raises OSError."""
+        for line in _read_at(self.memory_directory(), f"fdinfo/{number}", self.pid).splitlines():
+            if line.startswith(b"flags:"):
+                return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+        return False
+
+
+def parse_maps(text: bytes) -> list[linux.Vma]:
+    """Parse the numbers of the file-backed lines of `/proc/PID/maps`; names are ignored."""
+    found: list[linux.Vma] = []
+    for line in text.splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 5 or fields[4] == b"0":
+            continue
+        start, _, stop = fields[0].partition(b"-")
+        major, _, minor = fields[3].partition(b":")
+        flags = sum(
+            bit
+            for position, (letter, bit) in enumerate(
+                (
+                    (b"r", linux.READABLE),
+                    (b"w", linux.WRITABLE),
+                    (b"x", linux.EXECUTABLE),
+                    (b"s", linux.SHARED),
+                )
+            )
+            if fields[1][position : position + 1] == letter
+        )
+        found.append(
+            linux.Vma(
+                int(start, 16),
+                int(stop, 16),
+                flags,
+                int(fields[2], 16),
+                os.makedev(int(major, 16), int(minor, 16)),
+                int(fields[4]),
+            )
+        )
+    return found
+
+
+def _open_regular(directory: int, name: str) -> int:
+    """Open through a magic link, only when it leads to a regular file.
+
+    Opening a device or a pipe has effects; an O_PATH handle has none.
+    """
+    handle = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def _read_all(fd: int) -> bytes:
+    return b"".join(iter(lambda: os.read(fd, 1 << 16), b""))
+
+
+def _read_at(directory: int, name: str, pid: int) -> bytes:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            return _read_all(fd)
+        finally:
+            os.close(fd)
+    except ProcessLookupError:
+        raise _ended(pid) from None
+
+
+def _stat_fields(directory: int, pid: int) -> tuple[str, int]:
+    """Give state and start time (clock ticks after boot): fields 3 and 22 of proc_pid_stat(5)."""
+    try:
+        fields = _read_at(directory, "stat", pid).rpartition(b")")[2].split()
+    except FileNotFoundError:
+        raise _ended(pid) from None
+    return fields[0].decode(), int(fields[19])
+
+
+def _stat_fields_of_thread(directory: int, tid: str, pid: int) -> tuple[str, int]:
+    fields = _read_at(directory, f"task/{tid}/stat", pid).rpartition(b")")[2].split()
+    return fields[0].decode(), int(fields[19])
+
+
+def _boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _absent(pid: int) -> ProcessGone | NotPermitted:
+    try:
+        os.close(os.pidfd_open(pid))
+        hidden = True
+    except (OSError, OverflowError):
+        hidden = False
+    if hidden:
+        return NotPermitted(
+            f"Process {pid} exists, but /proc hides it from this user (hidepid).",
+            remedy="Run as root, or as a member of the group that the mount of /proc names.",
+        )
+    return ProcessGone(
+        f"There is no process {pid}.",
+        remedy="`reef-recover scan` lists the processes that hold checkpoints; inside a "
+        "container, process ids differ from the host's.",
+    )
+
+
+def _ended(pid: int) -> ProcessGone:
+    return ProcessGone(
+        f"Process {pid} has ended.", remedy="`reef-recover pins` shows what was pinned before."
+    )
+
+
+def _refused(pid: int, name: str) -> NotPermitted:
+    return NotPermitted(
+        f"Not permitted to read /proc/{pid}/{printable(name)}.",
+        remedy=f"`reef-recover doctor --pid {pid}` says what blocks it and how to open it.",
+    )

@@ -1,0 +1,407 @@
+"""Find the checkpoints that processes map or hold open, whatever became of their names.
+
+A file counts by its content, not by its name, and its state is told by comparing inodes, not by
+the text ` (deleted)`: a living file may be called that, an overwritten one has a path that exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from ..errors import HeaderError, NotPermitted, ProcessGone
+from ..records.names import decoded
+from . import linux
+from .adapter.rank import lora_ranks
+from .formats.safetensors import Header, read_header
+from .formats.sniff import Kind, kind_of
+from .process import FileMapping, OpenFile, Process
+from .sources import FileSource, Holding, MemorySource, Route, Source, open_file, read_available
+
+SCHEMA = "reefkit.scan/1"
+_SNIFFED = 4096
+_DELETED = b" (deleted)"
+_SILLY_RENAME = re.compile(rb"\.nfs[0-9a-f]{8,}$")
+_KERNEL_OBJECTS = (b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/drm mm object")
+_DEVICES = re.compile(rb"/dev/(?!shm/|hugepages/|zero\b)")
+
+
+class State(str, Enum):
+    """What became of the path under which a process knows a file."""
+
+    DELETED = "deleted"
+    REPLACED = "replaced"
+    LIVE = "live"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file that could be recovered, and who holds it; the first holding is the best way to it."""
+
+    name: bytes
+    state: State
+    kind: Kind
+    size: int | None
+    device: int
+    inode: int
+    header: Header | None
+    problem: HeaderError | None
+    route: Route | None
+    blocked_by: str | None
+    path_size: int | None
+    command: str
+    holdings: tuple[Holding, ...]
+
+    @property
+    def pid(self) -> int:
+        """The process that the bytes would be read from."""
+        return self.holdings[0].pid
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The distinct dtypes of the tensors."""
+        return tuple(sorted({t.dtype for t in self.header.tensors})) if self.header else ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The distinct LoRA ranks; empty where it is no adapter."""
+        return lora_ranks(self.header) if self.header else ()
+
+    def to_json(self) -> dict[str, object]:
+        """Give one row of `scan --json`."""
+        ranks = self.ranks
+        return {
+            "pid": self.pid,
+            "pids": sorted({h.pid for h in self.holdings}),
+            "command": self.command,
+            "name": decoded(self.name),
+            "name_bytes": self.name.hex(),
+            "state": self.state.value,
+            "size": self.size,
+            "format": self.kind.value,
+            "tensors": len(self.header.tensors) if self.header else None,
+            "dtypes": list(self.dtypes),
+            "rank": ranks[0] if len(ranks) == 1 else None,
+            "ranks": list(ranks),
+            "route": self.route.value if self.route else None,
+            "blocked_by": self.blocked_by,
+            "problem": self.problem.message if self.problem else None,
+        }
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A process that could not be looked into."""
+
+    pid: int
+    command: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What was found, and what was looked at."""
+
+    candidates: tuple[Candidate, ...]
+    processes: int
+    files: int
+    refused: tuple[Refused, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Give the document of `scan --json`."""
+        return {
+            "schema": SCHEMA,
+            "candidates": [c.to_json() for c in self.candidates],
+            "looked_at": {
+                "processes": self.processes,
+                "files": self.files,
+                "refused": [vars(r) for r in self.refused],
+            },
+        }
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One file as one process holds it, before it was opened."""
+
+    name: bytes
+    device: int
+    inode: int
+    holding: Holding
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What opening a file told."""
+
+    kind: Kind
+    size: int | None
+    header: Header | None
+    problem: HeaderError | None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file that was looked into. Its identity is `trusted` when it comes from fstat."""
+
+    identity: tuple[int, int]
+    trusted: bool
+    state: State
+    path: bytes
+    content: _Content
+    path_size: int | None
+
+
+class Scanner:
+    """Look into processes one after another; the same file is one candidate however many hold it.
+
+    With `keep_open`, the descriptor on each candidate's inode is kept from the moment it was
+    found, in `sources` by (device, inode), so that nothing that happens later can lose it.
+    """
+
+    def __init__(self, *, any_format: bool = False, keep_open: bool = False) -> None:
+        self.sources: dict[tuple[int, int], FileSource] = {}
+        self._any_format = any_format
+        self._keep_open = keep_open
+        self._candidates: dict[tuple[object, ...], Candidate] = {}
+        self._uninteresting: set[tuple[int, int, bytes]] = set()
+        self._files: set[tuple[int, int, bytes]] = set()
+        self._refused: list[Refused] = []
+        self._processes = 0
+
+    def look(self, process: Process) -> None:
+        """Look into one process. What cannot be read is noted, a process that ends is skipped."""
+        self._processes += 1
+        try:
+            groups = _groups(process)
+        except NotPermitted as error:
+            self._refused.append(Refused(process.pid, command_line(process), error.message))
+            return
+        except (ProcessGone, ProcessLookupError):
+            return
+        for group in groups:
+            key = (group.device, group.inode, group.name)
+            self._files.add(key)
+            if key not in self._uninteresting and not _DEVICES.match(group.name):
+                with contextlib.suppress(ProcessGone, FileNotFoundError):
+                    if not self._examine(process, group):
+                        self._uninteresting.add(key)
+
+    def look_at_all(self, pids: Iterable[int]) -> None:
+        """Look into processes by their ids, holding each only while it is looked into."""
+        for pid in pids:
+            with contextlib.suppress(ProcessGone, NotPermitted):
+                with Process(pid) as process:
+                    self.look(process)
+
+    def close(self) -> None:
+        """Close what was kept open."""
+        while self.sources:
+            self.sources.popitem()[1].close()
+
+    def result(self) -> Scan:
+        """Give what was found: the deleted first, then the replaced, the largest first."""
+        order = list(State)
+        found = sorted(
+            self._candidates.values(),
+            key=lambda c: (order.index(c.state), -(c.size or 0), c.name),
+        )
+        return Scan(tuple(found), self._processes, len(self._files), tuple(self._refused))
+
+    def add_open_file(
+        self, process: Process, fd: int, name: bytes, state: State, command: str, number: int
+    ) -> None:
+        """Take in a file that was opened elsewhere, under the name and state it had then."""
+        source = FileSource(fd, Route.FD)
+        info = os.fstat(fd)
+        identity = (info.st_dev, info.st_ino)
+        if identity in self.sources:
+            source.close()
+            return
+        self.sources[identity] = source
+        found = _Found(identity, True, state, name, _content(source, info.st_size), None)
+        self._add(found, source, None, command, Holding(process.pid, (), (number,)))
+
+    def _examine(self, process: Process, group: _Group) -> bool:
+        """Open and classify one file; False when it is not a candidate in any process."""
+        source, blocked_by = _open(process, group.holding)
+        keep = False
+        try:
+            found = _find(process, group, source)
+            if not self._wanted(found):
+                return False
+            if self._keep_open and isinstance(source, FileSource):
+                keep = self.sources.setdefault(found.identity, source) is source
+            self._add(found, source, blocked_by, command_line(process), group.holding)
+            return True
+        finally:
+            if source is not None and not keep:
+                source.close()
+
+    def _wanted(self, found: _Found) -> bool:
+        path = found.path
+        if found.content.kind is Kind.SAFETENSORS or path.endswith(b".safetensors"):
+            return True
+        lost = found.state is not State.LIVE and not path.startswith(_KERNEL_OBJECTS)
+        return self._any_format and lost
+
+    def _add(
+        self,
+        found: _Found,
+        source: Source | None,
+        blocked_by: str | None,
+        command: str,
+        holding: Holding,
+    ) -> None:
+        new = Candidate(
+            name=found.path,
+            state=found.state,
+            kind=found.content.kind,
+            size=found.content.size,
+            device=found.identity[0],
+            inode=found.identity[1],
+            header=found.content.header,
+            problem=found.content.problem,
+            route=source.route if source else None,
+            blocked_by=blocked_by,
+            path_size=found.path_size,
+            command=command,
+            holdings=(holding,),
+        )
+        key = (*found.identity, b"" if found.trusted else found.path)
+        old = self._candidates.get(key)
+        if old is None:
+            self._candidates[key] = new
+            return
+        better, other = (new, old) if _rung(new) < _rung(old) else (old, new)
+        self._candidates[key] = replace(better, holdings=better.holdings + other.holdings)
+
+
+def _find(process: Process, group: _Group, source: Source | None) -> _Found:
+    """Tell which file it is, what became of its path, and what is in it."""
+    identity, trusted = (group.device, group.inode), False
+    if isinstance(source, FileSource):
+        info = os.fstat(source.fd)
+        identity, trusted = (info.st_dev, info.st_ino), True
+    state, path = locate(process, group.name, identity, trusted=trusted)
+    if isinstance(source, FileSource) and _is_silly_renamed(path, source.fd):
+        state = State.DELETED
+    path_size = _live_size(process, state, path)
+    return _Found(identity, trusted, state, path, _content(source, path_size), path_size)
+
+
+def command_line(process: Process) -> str:
+    """Give a process's command line in one string, or its short name in brackets."""
+    arguments = process.arguments()
+    if any(arguments):
+        return " ".join(decoded(argument) for argument in arguments).strip()
+    with contextlib.suppress(OSError, ProcessGone):
+        return f"[{decoded(process.comm())}]"
+    return ""
+
+
+def _groups(process: Process) -> list[_Group]:
+    """Put the mappings and descriptors of each file together."""
+    mapped: dict[tuple[int, int, bytes], list[FileMapping]] = {}
+    for mapping in process.mappings():
+        mapped.setdefault((mapping.device, mapping.inode, mapping.name), []).append(mapping)
+    opened: dict[tuple[int, int, bytes], list[OpenFile]] = {}
+    with contextlib.suppress(NotPermitted):
+        for file in process.open_files():
+            opened.setdefault(_partner(file, mapped), []).append(file)
+    return [
+        _Group(
+            name=key[2],
+            device=key[0],
+            inode=key[1],
+            holding=Holding(
+                process.pid,
+                tuple(mapped.get(key, ())),
+                tuple(file.number for file in opened.get(key, ())),
+            ),
+        )
+        for key in {**mapped, **opened}
+    ]
+
+
+def _partner(
+    file: OpenFile, mapped: dict[tuple[int, int, bytes], list[FileMapping]]
+) -> tuple[int, int, bytes]:
+    """Find the mappings of an open file; on btrfs and overlay the device numbers differ."""
+    own = (file.device, file.inode, file.name)
+    if own in mapped:
+        return own
+    same = (key for key in mapped if key[1:] == own[1:])
+    return next(same, own)
+
+
+def _open(process: Process, holding: Holding) -> tuple[Source | None, str | None]:
+    """Climb the ladder; give the first source that opens, and what blocked the ones above."""
+    try:
+        return open_file(process, holding), None
+    except NotPermitted as error:
+        reasons = [error.message]
+    if holding.mappings:
+        try:
+            return MemorySource(process, holding.mappings), reasons[0]
+        except NotPermitted as error:
+            reasons.append(error.message)
+    return None, " ".join(reasons)
+
+
+def _content(source: Source | None, live_size: int | None) -> _Content:
+    if source is None:
+        return _Content(Kind.OTHER, live_size, None, None)
+    size = source.size if source.size is not None else live_size
+    kind = kind_of(read_available(source, 0, _SNIFFED), size)
+    if kind is not Kind.SAFETENSORS:
+        return _Content(kind, size, None, None)
+    try:
+        header = read_header(lambda offset, n: read_available(source, offset, n), size)
+    except HeaderError as error:
+        return _Content(kind, size, None, error)
+    return _Content(kind, header.file_size if size is None else size, header, None)
+
+
+def locate(
+    process: Process, link: bytes, identity: tuple[int, int], *, trusted: bool
+) -> tuple[State, bytes]:
+    """Tell what became of the path in the process's own root directory.
+
+    `identity` is (device, inode); only when it is `trusted` (from fstat) is the device compared,
+    since btrfs and overlay show another one in maps. An inode that is held cannot be given to
+    another file, so its number at the same path says enough.
+    """
+    stripped = link.removesuffix(_DELETED)
+    for path in dict.fromkeys((link, stripped)):
+        with contextlib.suppress(OSError):
+            info = process.stat_path(path)
+            if info.st_ino == identity[1] and (info.st_dev == identity[0] or not trusted):
+                return State.LIVE, path
+    try:
+        process.stat_path(stripped)
+    except OSError as error:
+        unknown = error.errno not in (errno.ENOENT, errno.ENOTDIR) and stripped == link
+        return (State.LIVE if unknown else State.DELETED), stripped
+    return State.REPLACED, stripped
+
+
+def _is_silly_renamed(path: bytes, fd: int) -> bool:
+    """Tell whether an NFS client only keeps the file until it is closed."""
+    return bool(_SILLY_RENAME.search(path)) and linux.filesystem_type(fd) == linux.NFS_MAGIC
+
+
+def _live_size(process: Process, state: State, path: bytes) -> int | None:
+    if state is State.LIVE:
+        with contextlib.suppress(OSError):
+            return process.stat_path(path).st_size
+    return None
+
+
+def _rung(candidate: Candidate) -> int:
+    return list(Route).index(candidate.route) if candidate.route else len(Route)
