@@ -1,0 +1,87 @@
+"""Bytes that can be read at an offset, whether of a file or of a process's memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from ..errors import NotPermitted, ReefError, Unusable
+from ..records.names import printable
+
+
+class Readable(Protocol):
+    """Bytes that can be read at an offset."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What to call it in messages; safe to print."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read bytes; fewer than asked for only at the end."""
+        ...
+
+
+class FileReadable:
+    """A regular file, open for reading until the context ends; its size is that at opening."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises NotPermitted, or Unusable for what is not a regular file."""
+        self.label = printable(os.fsencode(path))
+        try:
+            # Without O_NONBLOCK, opening a named pipe would wait for a writer.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise unreadable(self.label, error) from error
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._fd)
+            raise Unusable(f"{self.label} is not a regular file.", remedy="Name a regular file.")
+        self.size = status.st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read bytes; fewer than asked for only at the end. Raises NotPermitted or Unusable."""
+        try:
+            return os.pread(self._fd, length, offset)
+        except OSError as error:
+            raise unreadable(self.label, error) from error
+
+    def __enter__(self) -> FileReadable:
+        """Give the file itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def read_exactly(source: Readable, offset: int, length: int) -> bytes:
+    """Read bytes that lie inside the source's size. Raises Unusable if they no longer do."""
+    data = source.read(offset, length)
+    if len(data) != length:
+        raise Unusable(
+            f"{source.label} became shorter while it was read.",
+            remedy="Repeat this once nothing writes to it.",
+        )
+    return data
+
+
+def unreadable(label: str, error: OSError) -> ReefError:
+    """Turn the kernel's refusal into an error that says what to do."""
+    message = f"{label} cannot be read: {error.strerror}."
+    if isinstance(error, PermissionError):
+        return NotPermitted(message, remedy="Run this as a user who may read it.")
+    return Unusable(message, remedy="Check the path and the disk that it is on.")
