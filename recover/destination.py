@@ -1,0 +1,367 @@
+"""The output folder: where each file goes, and how it gets there without a moment of doubt.
+
+A file is written as `<name>.partial` beside `<name>.rescue.map`; complete, it is renamed to
+`<name>`, and the map is removed once `recovery.json` holds the result. Whatever moment a crash
+picks, the next run finds either the partial file with its map or the finished file. Every step is
+taken relative to a folder handle and follows no link, so nothing is written outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from ..errors import DestinationExists, Unusable
+from ..records.documents import read_file, to_text, write_atomically
+from ..records.names import printable
+from . import linux
+from .linux import PAGE, equal_bytes
+from .outputs import PRIVATE_MODE, Attributes
+from .ranges import Range, intersect
+from .rescue_map import RescueMap
+from .sources import FileSource, Route
+
+RECORD = "recovery.json"
+
+_NAME_MAX = 255
+_RECORD_LIMIT = 256 << 20
+_MAP_LIMIT = 256 << 20
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in the output folder: at most two folders and a name, as bytes."""
+
+    folders: tuple[bytes, ...]
+    name: bytes
+
+    @property
+    def path(self) -> bytes:
+        """Give the path relative to the output folder."""
+        return b"/".join((*self.folders, self.name))
+
+    @property
+    def claims(self) -> frozenset[bytes]:
+        """Give every path that is written for this file at some time."""
+        names = (self.name, self.partial, self.map_name)
+        return frozenset(b"/".join((*self.folders, name)) for name in names)
+
+    @property
+    def partial(self) -> bytes:
+        """Name the file while it is incomplete."""
+        return _side_name(self.name, b".partial")
+
+    @property
+    def map_name(self) -> bytes:
+        """Name the rescue map."""
+        return _side_name(self.name, b".rescue.map")
+
+    def numbered(self, number: int) -> Slot:
+        """Give the same place in a numbered sibling folder: the name must stay loadable."""
+        if number == 1:
+            return self
+        suffix = f".{number}".encode()
+        if not self.folders:
+            return Slot((b"recovered" + suffix,), self.name)
+        last = self.folders[-1][: _NAME_MAX - len(suffix)] + suffix
+        return Slot((*self.folders[:-1], last), self.name)
+
+
+def slot_for(path: bytes) -> Slot:
+    """Give the place of a file: the last two folders of its path and its name."""
+    parts = [part for part in path.split(b"/") if part not in (b"", b".", b"..")]
+    if not parts:
+        return Slot((), b"unnamed")
+    return Slot(tuple(parts[:-1][-2:]), parts[-1])
+
+
+def _side_name(name: bytes, suffix: bytes) -> bytes:
+    if len(name) + len(suffix) <= _NAME_MAX:
+        return name + suffix
+    mark = b"~" + hashlib.sha256(name).hexdigest()[:16].encode()
+    return name[: _NAME_MAX - len(mark) - len(suffix)] + mark + suffix
+
+
+class FolderOutput:
+    """One file being written below the output folder."""
+
+    in_order = False
+
+    def __init__(self, folder: int, slot: Slot, earlier: RescueMap | None, facts: dict[str, str]):
+        self.slot = slot
+        self.earlier = earlier
+        self._folder = folder
+        self._facts = facts
+        self._attributes = Attributes(0)
+        self._complete = False
+        self._fd = -1
+        self._direct = -1
+        self._sparse: tuple[Range, ...] | None = None
+        self._zeros = memoryview(b"")
+
+    @property
+    def path(self) -> bytes:
+        """Give the path relative to the output folder, as it is now."""
+        name = self.slot.name if self._complete else self.slot.partial
+        return b"/".join((*self.slot.folders, name))
+
+    def begin(
+        self, attributes: Attributes, *, sparse: tuple[Range, ...] | None, clone_of: int | None
+    ) -> bool:
+        """Create the partial file, or open the earlier run's; tell whether it is a clone.
+
+        Where the filesystem can (FICLONE), a new file shares the blocks of the descriptor
+        `clone_of`. Else room is made for the whole size, so that a full disk shows now and not
+        at the end. `sparse` are the ranges that hold data where the source has holes.
+        """
+        self._attributes = attributes
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        if self.earlier is None:
+            self._discard()
+            flags |= os.O_EXCL
+        self._fd = os.open(self.slot.partial, flags, PRIVATE_MODE, dir_fd=self._folder)
+        if clone_of is not None and self.earlier is None:
+            with contextlib.suppress(OSError):
+                linux.clone_file(clone_of, self._fd)
+                return True
+        os.ftruncate(self._fd, attributes.size)
+        self._sparse = sparse
+        if sparse is not None:
+            self._zeros = memoryview(mmap.mmap(-1, PAGE))
+        elif attributes.size:
+            self._allocate(attributes.size)
+        if linux.bypasses_page_cache(self._fd):
+            direct = os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC
+            with contextlib.suppress(OSError):
+                self._direct = os.open(f"/proc/self/fd/{self._fd}", direct)
+        return False
+
+    def _allocate(self, size: int) -> None:
+        try:
+            linux.allocate(self._fd, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.earlier is None:
+                self._discard()
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+
+    def _discard(self) -> None:
+        """Remove the partial file."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.slot.partial, dir_fd=self._folder)
+
+    def write(self, offset: int, block: memoryview) -> None:
+        """Write a block that starts on a page boundary. Raises OSError."""
+        for piece in self._pieces(offset, block):
+            self._write_piece(piece.start, block[piece.start - offset : piece.stop - offset])
+
+    def _pieces(self, offset: int, block: memoryview) -> tuple[Range, ...]:
+        window = Range(offset, offset + len(block))
+        if self._sparse is None:
+            return (window,)
+        written = [Range(r.start // PAGE * PAGE, -(-r.stop // PAGE) * PAGE) for r in self._sparse]
+        for start in range(window.start, window.stop, PAGE):
+            page = block[start - offset : start - offset + PAGE]
+            if not equal_bytes(page, self._zeros[: len(page)]):
+                written.append(Range(start, start + PAGE))
+        return intersect(written, window)
+
+    def _write_piece(self, offset: int, block: memoryview) -> None:
+        done = 0
+        whole = len(block) - len(block) % PAGE if self._direct >= 0 else 0
+        while done < whole:
+            done += os.pwritev(self._direct, [block[done:whole]], offset + done)
+            if done % PAGE:  # a short write off the page boundary: the rest goes the other way
+                break
+        while done < len(block):
+            done += os.pwritev(self._fd, [block[done:]], offset + done)
+
+    def read_back(self) -> FileSource:
+        """Give what was written so far, for reading; the caller closes it."""
+        return FileSource(os.dup(self._fd), Route.FD)
+
+    def checkpoint(self, rescue_map: RescueMap) -> None:
+        """Put the data on the disk, then the map that says so."""
+        os.fdatasync(self._fd)
+        described = replace(rescue_map, facts={**self._facts, **rescue_map.facts})
+        name = os.fsdecode(self.slot.map_name)
+        write_atomically(self._folder, name, described.to_text().encode())
+
+    def finish(self, *, complete: bool) -> None:
+        """Give a complete file its name, mode and times, all on the disk."""
+        if complete:
+            if (mtime := self._attributes.mtime_ns) is not None:
+                os.utime(self._fd, ns=(mtime, mtime))
+            os.fchmod(self._fd, self._attributes.mode & 0o777)
+        os.fsync(self._fd)
+        if complete:
+            old, new = self.slot.partial, self.slot.name
+            os.rename(old, new, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            os.fsync(self._folder)
+            self._complete = True
+        self._close_file()
+
+    def settle(self) -> None:
+        """Remove the rescue map of a complete file, once its result is recorded."""
+        if self._complete:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.slot.map_name, dir_fd=self._folder)
+
+    def close(self) -> None:
+        """Close the file and its folder."""
+        self._close_file()
+        os.close(self._folder)
+
+    def _close_file(self) -> None:
+        for fd in (self._direct, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._direct = self._fd = -1
+
+
+class OutputFolder:
+    """The folder given as `--out`, held open with every file in it that is being written."""
+
+    in_order = False
+
+    def __init__(self, path: str, *, force: bool = False) -> None:
+        """Create it where it does not exist. Raises Unusable with a remedy."""
+        self.path = path
+        self._force = force
+        self._outputs: list[FolderOutput] = []
+        self._taken: set[bytes] = {RECORD.encode()}
+        try:
+            os.makedirs(path, exist_ok=True)
+            self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unwritable(path, error) from None
+
+    def close(self) -> None:
+        """Let go of the folder and of everything in it."""
+        while self._outputs:
+            self._outputs.pop().close()
+        os.close(self.fd)
+
+    def has(self, path: str) -> bool:
+        """Tell whether a file stands at a path relative to the folder."""
+        try:
+            os.stat(path, dir_fd=self.fd, follow_symlinks=False)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def read_record(self) -> dict[str, object] | None:
+        """Read the `recovery.json` that an earlier run left; None where there is none to read."""
+        with contextlib.suppress(OSError, ValueError):
+            data = read_file(self.fd, RECORD, _RECORD_LIMIT)
+            document: object = json.loads(data) if data is not None else None
+            if isinstance(document, dict):
+                return cast("dict[str, object]", document)
+        return None
+
+    def write_record(self, document: Mapping[str, object]) -> None:
+        """Write `recovery.json`, and then remove the maps of what it says is complete."""
+        write_atomically(self.fd, RECORD, to_text(document).encode())
+        for output in self._outputs:
+            output.settle()
+
+    def free_bytes(self) -> int:
+        """Give the space left for this user."""
+        info = os.fstatvfs(self.fd)
+        return info.f_bavail * info.f_frsize
+
+    def open(self, path: bytes, facts: dict[str, str]) -> FolderOutput:
+        """Open the place for the file that was at `path`.
+
+        An interrupted file with the same facts is taken up again; a place taken by another one
+        in this run, or left there by an interrupted run for another one, means the next number.
+        Raises DestinationExists for a finished file, unless forced; Unusable.
+        """
+        first = slot_for(path)
+        number = 1
+        while True:
+            slot = first.numbered(number)
+            number += 1
+            if slot.claims & self._taken:
+                continue
+            try:
+                folder = self._folder(slot.folders)
+            except OSError as error:
+                raise unwritable(self._shown(slot), error) from None
+            try:
+                output = self._open_in(folder, slot, facts)
+            except OSError as error:
+                os.close(folder)
+                raise unwritable(self._shown(slot), error) from None
+            except BaseException:
+                os.close(folder)
+                raise
+            if output is not None:
+                self._outputs.append(output)
+                self._taken |= slot.claims
+                return output
+            os.close(folder)
+
+    def _open_in(self, folder: int, slot: Slot, facts: dict[str, str]) -> FolderOutput | None:
+        earlier = _read_map(folder, slot)
+        names = set(os.listdir(folder))
+        finished = os.fsdecode(slot.name) in names
+        if earlier is not None and not _same(earlier, facts):
+            if not self._force:
+                return None
+            earlier = None
+        if earlier is not None and finished and os.fsdecode(slot.partial) not in names:
+            # A run that ended after the rename, before its record: take the file up again.
+            os.rename(slot.name, slot.partial, src_dir_fd=folder, dst_dir_fd=folder)
+        elif finished and not self._force:
+            raise DestinationExists(
+                f"{printable(self._shown(slot))} exists already.",
+                remedy="Choose another --out, or overwrite with --force.",
+            )
+        if earlier is not None and os.fsdecode(slot.partial) not in os.listdir(folder):
+            earlier = None
+        return FolderOutput(folder, slot, earlier, facts)
+
+    def _shown(self, slot: Slot) -> str:
+        return os.path.join(self.path, os.fsdecode(slot.path))
+
+    def _folder(self, parts: tuple[bytes, ...]) -> int:
+        current = os.dup(self.fd)
+        for part in parts:
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=current)
+                below = os.open(part, _FOLDER_FLAGS, dir_fd=current)
+            finally:
+                os.close(current)
+            current = below
+        return current
+
+
+def _read_map(folder: int, slot: Slot) -> RescueMap | None:
+    try:
+        data = read_file(folder, os.fsdecode(slot.map_name), _MAP_LIMIT)
+        return None if data is None else RescueMap.from_text(data.decode("ascii"))
+    except (ValueError, Unusable):
+        return None
+
+
+def _same(rescue_map: RescueMap, facts: dict[str, str]) -> bool:
+    return all(rescue_map.facts.get(key) == value for key, value in facts.items())
+
+
+def unwritable(path: str, error: OSError) -> Unusable:
+    """Say why nothing can be written at `path`, and where to go instead."""
+    return Unusable(
+        f"Cannot write {printable(path)}: {os.strerror(error.errno or 0).lower()}.",
+        remedy="Choose another --out, or stream: `--out - | ssh HOST 'cat > FILE'` "
+        "(one file raw, several as tar).",
+    )
