@@ -1,0 +1,1 @@
+"""One module for each command: parse, call the stage, print, answer with an exit code."""
