@@ -11,7 +11,7 @@ import click
 from ..errors import ExitCode, NotPermitted, ProcessGone, Unusable
 from ..recover.process import Process
 from ..recover.scan import Candidate, Scan, Scanner, command_line
-from ..recover.tree import all_pids
+from ..recover.tree import all_pids, descendants
 from .frame import (
     Terminal,
     counted,
@@ -63,6 +63,8 @@ def command(
     """Look, and print a row for each file."""
     if sum((pid is not None, name is not None, everything)) > 1:
         raise Unusable("--pid, --name and --all exclude each other.")
+    if cgroup and pid is None:
+        raise Unusable("--cgroup needs --pid: whose control group?")
     if pid is not None:
         from ..recover.held import HeldFiles
 
@@ -71,7 +73,7 @@ def command(
         refuse_when_blind(pid, result)
     else:
         scanner = Scanner(any_format=any_format)
-        scanner.look_at_all(_named(name) if name is not None else _others())
+        scanner.look_at_all(_others() if name is None else _named(name, children=children))
         result = scanner.result()
     terminal.document(result.to_json())
     if not result.candidates:
@@ -104,7 +106,7 @@ def _others() -> list[int]:
     return [pid for pid in all_pids() if pid != os.getpid()]
 
 
-def _named(pattern: str) -> list[int]:
+def _named(pattern: str, *, children: bool) -> list[int]:
     found: list[int] = []
     for pid in _others():
         with contextlib.suppress(ProcessGone, NotPermitted, OSError):
@@ -112,7 +114,7 @@ def _named(pattern: str) -> list[int]:
                 names = (os.fsdecode(process.comm()), command_line(process))
             if any(fnmatchcase(text, pattern) for text in names):
                 found.append(pid)
-    return found
+    return list(dict.fromkeys(found + (descendants(*found) if children else [])))
 
 
 def _row(candidate: Candidate) -> tuple[str, ...]:

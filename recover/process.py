@@ -122,10 +122,10 @@ class Process:
         self._handles: list[int] = []
         try:
             self._directory = self._hold(os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             raise _absent(pid) from None
         try:
-            self.start_ticks = _stat_fields(self._directory, pid)[1]
+            self.start_ticks = self._first_look()
             self._pidfd = self._open_pidfd()
             self._refuse_thread()
             if _stat_fields(self._directory, pid)[1] != self.start_ticks:
@@ -134,6 +134,7 @@ class Process:
             self.close()
             raise
         self._memory_directory: int | None = None
+        self.memory_tid = pid
 
     def __enter__(self) -> Process:
         return self
@@ -154,6 +155,12 @@ class Process:
     def _hold(self, fd: int) -> int:
         self._handles.append(fd)
         return fd
+
+    def _first_look(self) -> int:
+        try:
+            return _stat_fields(self._directory, self.pid)[1]
+        except (PermissionError, ProcessGone):  # hidepid: fs/proc/base.c, proc_pid_permission
+            raise _absent(self.pid) from None
 
     def _open_pidfd(self) -> int | None:
         try:
@@ -278,6 +285,7 @@ class Process:
                 self._memory_directory = self._directory
             elif life is Life.LEADER_EXITED and (tid := self._running_thread()) is not None:
                 self._memory_directory = self._open_thread(tid)
+                self.memory_tid = tid
             elif life is Life.ZOMBIE:
                 raise ProcessGone(
                     f"Process {self.pid} has exited and waits to be reaped (zombie): "
@@ -345,6 +353,8 @@ class Process:
         try:
             return list(linux.query_mappings(fd, flags))
         except OSError as error:
+            if error.errno == errno.ESRCH and not self.has_ended():
+                return []  # a kernel thread: it has no memory of its own
             if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.EPERM):
                 raise _ended(self.pid) if error.errno in _ENDED else error from None
             return [vma for vma in parse_maps(_read_all(fd)) if vma.flags & flags == flags]
@@ -489,13 +499,27 @@ def _boot_id() -> str:
         return file.read().strip()
 
 
-def _absent(pid: int) -> ProcessGone | NotPermitted:
+def is_hidden(pid: int) -> bool:
+    """Tell whether a process runs whose files in /proc are out of sight: mount option hidepid.
+
+    fs/proc/base.c, `proc_pid_permission`: EPERM with `noaccess`, ENOENT with `invisible`, although
+    the directory itself can be opened; with `ptraceable` it cannot.
+    """
     try:
-        os.close(os.pidfd_open(pid))
-        hidden = True
-    except (OSError, OverflowError):
-        hidden = False
-    if hidden:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    try:
+        with open(f"/proc/{pid}/stat", "rb"):
+            return False
+    except (PermissionError, FileNotFoundError):
+        return True
+
+
+def _absent(pid: int) -> ProcessGone | NotPermitted:
+    if is_hidden(pid):
         return NotPermitted(
             f"Process {pid} exists, but /proc hides it from this user (hidepid).",
             remedy="Run as root, or as a member of the group that the mount of /proc names.",

@@ -195,9 +195,12 @@ class Scanner:
     def look_at_all(self, pids: Iterable[int]) -> None:
         """Look into processes by their ids, holding each only while it is looked into."""
         for pid in pids:
-            with contextlib.suppress(ProcessGone, NotPermitted):
-                with Process(pid) as process:
+            try:
+                with contextlib.suppress(ProcessGone), Process(pid) as process:
                     self.look(process)
+            except NotPermitted as error:
+                self._processes += 1
+                self._refused.append(Refused(pid, "", error.message))
 
     def close(self) -> None:
         """Close what was kept open."""

@@ -166,7 +166,7 @@ class MemorySource:
         probe = memoryview(bytearray(1))
         for _, address in self.segments:
             try:
-                linux.read_process_memory(self.process.pid, address, probe)
+                linux.read_process_memory(self.process.memory_tid, address, probe)
                 return
             except OSError as error:
                 if error.errno != errno.EFAULT:
@@ -186,7 +186,7 @@ class MemorySource:
 
     def _read(self, buffer: memoryview, address: int) -> int:
         if self._fd is None:
-            return linux.read_process_memory(self.process.pid, address, buffer)
+            return linux.read_process_memory(self.process.memory_tid, address, buffer)
         count = os.preadv(self._fd, [buffer], address)
         if count == 0:  # the address space is gone: fs/proc/base.c, mem_rw
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))

@@ -16,8 +16,8 @@ def all_pids() -> list[int]:
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def descendants(pid: int) -> list[int]:
-    """List the children of `pid`, their children and so on, parents first."""
+def descendants(*roots: int) -> list[int]:
+    """List the children of the processes given, their children and so on, parents first."""
     children: dict[int, list[int]] = {}
     for candidate in all_pids():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -25,7 +25,7 @@ def descendants(pid: int) -> list[int]:
                 parent = int(file.read().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(candidate)
     found: list[int] = []
-    waiting = [pid]
+    waiting = list(roots)
     while waiting:
         below = children.get(waiting.pop(0), [])
         found += below
