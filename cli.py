@@ -6,9 +6,15 @@ remedy on stderr, or one JSON document on stdout, and the exit code of the error
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from io import TextIOWrapper
+from itertools import takewhile
+from typing import cast
 
 import click
 
@@ -27,8 +33,6 @@ RECOVER = {
     "compare": "Compare two checkpoints: bytes, then values as integers.",
 }
 ARCHIVE: dict[str, str] = {}
-
-_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -114,70 +118,99 @@ def archive_main() -> None:
     sys.exit(run(archive, sys.argv[1:]))
 
 
+@dataclass
+class Invocation:
+    """What is known of a command line: whether it asked for JSON."""
+
+    as_json: bool
+
+
 def run(group: click.Group, arguments: Sequence[str]) -> int:
     """Run a command line and give its exit code; print what went wrong, as text or as JSON."""
-    as_json, debug = "--json" in arguments, "--debug" in arguments
+    options = list(takewhile(lambda word: word != "--", arguments))
+    asked = Invocation(as_json="--json" in options)  # until the command itself has parsed it
+    if sys.stdout is not None:  # `>&-`
+        cast("TextIOWrapper", sys.stdout).reconfigure(errors="backslashreplace")
     try:
-        result: object = group.main(args=list(arguments), standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return ExitCode.CANNOT_JUDGE
-    except click.ClickException as error:
-        return _fail(as_json, ExitCode.CANNOT_JUDGE, "Usage", _sentence(error), _see_help(error))
-    except (click.Abort, KeyboardInterrupt):
-        return _fail(
-            as_json,
-            _INTERRUPTED,
-            "Interrupted",
-            "Interrupted.",
-            "Run the same command again: what was read is kept.",
-        )
-    except ReefError as error:
-        if debug:
+        try:
+            result: object = group.main(args=list(arguments), standalone_mode=False, obj=asked)
+            return result if isinstance(result, int) else ExitCode.HOLDS
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            return ExitCode.CANNOT_JUDGE
+        except BaseException:
+            if "--debug" in options:
+                traceback.print_exc()
             raise
-        return _fail(as_json, error.exit_code, error.code, error.message, error.remedy)
+    except click.ClickException as error:
+        return _fail(asked, Failure(ExitCode.CANNOT_JUDGE, "Usage", _sentence(error), _help(error)))
+    except (click.Abort, KeyboardInterrupt):
+        return _fail(asked, _INTERRUPTION)
+    except ReefError as error:
+        return _fail(asked, Failure(error.exit_code, error.code, error.message, error.remedy))
     except BrokenPipeError:
-        sys.stdout = None  # the reader has gone: nothing more can be said there
+        _close_stdout()  # the reader has gone: nothing more can be said there
         return ExitCode.DOES_NOT_HOLD
     except OSError as error:
-        if debug:
-            raise
-        return _fail(as_json, ExitCode.CANNOT_JUDGE, "System", _system(error), _DEBUG_HINT)
+        return _fail(asked, Failure(ExitCode.CANNOT_JUDGE, "System", _system(error), _DEBUG_HINT))
     except Exception as error:  # a fault of reefkit itself must still answer as documented
-        if debug:
-            raise
         text = f"This is a fault of reefkit: {type(error).__name__}: {printable(str(error))}"
-        return _fail(as_json, ExitCode.CANNOT_JUDGE, "Internal", text, _DEBUG_HINT)
-    return result if isinstance(result, int) else ExitCode.HOLDS
+        return _fail(asked, Failure(ExitCode.CANNOT_JUDGE, "Internal", text, _DEBUG_HINT))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a command failed, as it is printed."""
+
+    exit_code: int
+    code: str
+    message: str
+    remedy: str | None
 
 
 _DEBUG_HINT = "Run it again with --debug to see where, and report that."
+_INTERRUPTION = Failure(
+    130, "Interrupted", "Interrupted.", "Run the same command again: what was read is kept."
+)
 
 
-def _fail(as_json: bool, exit_code: int, code: str, message: str, remedy: str | None) -> int:
-    if as_json:
-        import json
+def _fail(asked: Invocation, failure: Failure) -> int:
+    try:
+        if asked.as_json and _print_json(failure):
+            return int(failure.exit_code)
+        click.echo(f"Error: {failure.message}", err=True)
+        if failure.remedy:
+            click.echo(f"  {failure.remedy}", err=True)
+    except BrokenPipeError:
+        _close_stdout()
+    return int(failure.exit_code)
 
-        document = {
-            "schema": "reefkit.error/1",
-            "code": code,
-            "exit_code": int(exit_code),
-            "message": message,
-            "remedy": remedy,
-        }
+
+def _print_json(failure: Failure) -> bool:
+    """Print the error document; False when stdout cannot be written, which may be the error."""
+    import json
+
+    document = {"schema": "reefkit.error/1", **vars(failure), "exit_code": int(failure.exit_code)}
+    try:
         click.echo(json.dumps(document, sort_keys=True))
-    else:
-        click.echo(f"Error: {message}", err=True)
-        if remedy:
-            click.echo(f"  {remedy}", err=True)
-    return int(exit_code)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _close_stdout()
+        return False
+    return True
+
+
+def _close_stdout() -> None:
+    """Let what is buffered for stdout go nowhere, or the interpreter fails over it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentence(error: click.ClickException) -> str:
     return printable(error.format_message())
 
 
-def _see_help(error: click.ClickException) -> str:
+def _help(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"See `{context.command_path} --help`." if context else "See --help."
 

@@ -52,6 +52,7 @@ def declare(
     def wrap(function: Callable[..., int]) -> click.Command:
         @functools.wraps(function)
         def call(*, as_json: bool, quiet: bool, debug: bool, **options: object) -> int:
+            click.get_current_context().obj.as_json = as_json
             return int(function(Terminal(as_json=as_json, quiet=quiet), **options))
 
         for option in (
@@ -73,9 +74,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     cells = [list(headings), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headings) - 1)]
     return "\n".join(
-        "  ".join(
-            [*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]
-        ).rstrip()
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
         for row in cells
     )
 

@@ -120,7 +120,8 @@ def _named(pattern: str, *, children: bool) -> list[int]:
 def _row(candidate: Candidate) -> tuple[str, ...]:
     header = candidate.header
     ranks = candidate.ranks
-    several = f" +{len(candidate.holdings) - 1}" if len(candidate.holdings) > 1 else ""
+    others = len({holding.pid for holding in candidate.holdings}) - 1
+    several = f" +{others}" if others else ""
     return (
         f"{candidate.pid}{several}",
         shortened(" ".join(candidate.command.split()), 28),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import zlib
 from collections.abc import Mapping
 
 
@@ -17,24 +19,29 @@ def to_text(document: Mapping[str, object]) -> str:
 def write_atomically(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
     """Write `name` in the folder held open as `folder`: temporary file, fsync, rename, fsync.
 
-    The file replaces what was there; a link there is replaced, not followed. Raises OSError.
+    The file replaces what was there; a link there is replaced, not followed. The temporary name
+    follows from `name`, so that what a crash leaves behind goes with the next write: one writer
+    at a time. Raises OSError.
     """
-    temporary = f".{os.urandom(8).hex()}.tmp"
+    temporary = f".{zlib.crc32(os.fsencode(name)):08x}.reefkit.tmp"
+    _remove(folder, temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, mode, dir_fd=folder)
     try:
-        try:
-            with open(fd, "wb", closefd=True) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
-            raise
-    finally:
-        os.fsync(folder)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        _remove(folder, temporary)
+        raise
+    os.fsync(folder)
+
+
+def _remove(folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def read_file(folder: int, name: str, limit: int) -> bytes | None:
@@ -47,8 +54,13 @@ def read_file(folder: int, name: str, limit: int) -> bytes | None:
         fd = os.open(name, flags, dir_fd=folder)
     except FileNotFoundError:
         return None
-    with open(fd, "rb", closefd=True) as file:
-        data = file.read(limit + 1)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(fd)
     if len(data) > limit:
         raise ValueError(f"larger than {limit} bytes")
     return data

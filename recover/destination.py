@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import mmap
@@ -53,6 +54,12 @@ class Slot:
         """Give every path that is written for this file at some time."""
         names = (self.name, self.partial, self.map_name)
         return frozenset(b"/".join((*self.folders, name)) for name in names)
+
+    @property
+    def parents(self) -> frozenset[bytes]:
+        """Give the path of every folder that the file lies in."""
+        ends = range(1, len(self.folders) + 1)
+        return frozenset(b"/".join(self.folders[:end]) for end in ends)
 
     @property
     def partial(self) -> bytes:
@@ -237,12 +244,28 @@ class OutputFolder:
         self.path = path
         self._force = force
         self._outputs: list[FolderOutput] = []
-        self._taken: set[bytes] = {RECORD.encode()}
+        self._files: set[bytes] = {RECORD.encode()}
+        self._folders: set[bytes] = set()
         try:
             os.makedirs(path, exist_ok=True)
             self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise unwritable(path, error) from None
+        self._lock()
+
+    def _lock(self) -> None:
+        """Keep a second dump out while this one writes; filesystems without locks allow it."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.fd)
+            raise Unusable(
+                f"Another dump is writing to {printable(self.path)}.",
+                remedy="Wait for it, or choose another --out.",
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
 
     def close(self) -> None:
         """Let go of the folder and of everything in it."""
@@ -260,7 +283,7 @@ class OutputFolder:
 
     def read_record(self) -> dict[str, object] | None:
         """Read the `recovery.json` that an earlier run left; None where there is none to read."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             data = read_file(self.fd, RECORD, _RECORD_LIMIT)
             document: object = json.loads(data) if data is not None else None
             if isinstance(document, dict):
@@ -290,7 +313,7 @@ class OutputFolder:
         while True:
             slot = first.numbered(number)
             number += 1
-            if slot.claims & self._taken:
+            if slot.claims & (self._files | self._folders) or slot.parents & self._files:
                 continue
             try:
                 folder = self._folder(slot.folders)
@@ -306,7 +329,8 @@ class OutputFolder:
                 raise
             if output is not None:
                 self._outputs.append(output)
-                self._taken |= slot.claims
+                self._files |= slot.claims
+                self._folders |= slot.parents
                 return output
             os.close(folder)
 

@@ -49,7 +49,7 @@ def recover_from_file(
             clone_of=source.fd,
         )
         header = read_header_facts(source, size)
-        moved = save(job, (source, second), size, trust_earlier=True)
+        moved = save(job, (source, second), size, trust_earlier=True, write=not cloned)
         against = _against_memory(source, size, header, moved, memory) if memory else None
         changed = _has_changed(before, os.fstat(source.fd), renamed=link != _link(source))
         unread = merge((*moved.first_unread, *header.missing(size)))
@@ -193,8 +193,11 @@ def _kept_were_independent(output: Output, moved: Transfer) -> bool:
     return not moved.kept or bool(earlier and earlier.facts.get(_INDEPENDENT) == "yes")
 
 
-def _link(source: FileSource) -> str:
-    return os.readlink(f"/proc/self/fd/{source.fd}")
+def _link(source: FileSource) -> str | None:
+    try:
+        return os.readlink(f"/proc/self/fd/{source.fd}")
+    except OSError:  # ENAMETOOLONG: a path longer than a page has no text
+        return None
 
 
 def _has_changed(before: os.stat_result, after: os.stat_result, *, renamed: bool) -> bool:

@@ -67,11 +67,19 @@ class Job:
         return digest if named and named[1].decode() == digest else None
 
 
-def save(job: Job, sources: tuple[Source, Source], size: int, *, trust_earlier: bool) -> Transfer:
+def save(
+    job: Job,
+    sources: tuple[Source, Source],
+    size: int,
+    *,
+    trust_earlier: bool,
+    write: bool,
+) -> Transfer:
     """Move the bytes; leave a map of what was read behind, whatever happens.
 
     With `trust_earlier` (the inode is the same and unchanged) what an interrupted run had read
-    is not read again; else it only fills what cannot be read any more. Raises OSError when the
+    is not read again; else it only fills what cannot be read any more. Without `write` the output
+    has the bytes already, as a clone. Raises OSError when the
     destination cannot be written, Stopped.
     """
     output = job.output
@@ -85,7 +93,7 @@ def save(job: Job, sources: tuple[Source, Source], size: int, *, trust_earlier: 
                 size=size,
                 first=sources[0],
                 second=sources[1],
-                place=None if in_order else output.write,
+                place=output.write if write and not in_order else None,
                 follow=output.write if in_order else None,
                 progress=keeper.progress,
                 kept=earlier.finished if earlier else (),

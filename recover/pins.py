@@ -140,7 +140,7 @@ def _read_pin(process: Process) -> Pin | None:
 
 
 def _parse(pid: int, record: bytes) -> Pin | None:
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         document = json.loads(record)
         if document["schema"] == SCHEMA:
             timeout = document["timeout"]

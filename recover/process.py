@@ -133,7 +133,8 @@ class Process:
         except BaseException:
             self.close()
             raise
-        self._memory_directory: int | None = None
+        self._shares_mounts: bool | None = None
+        self._memory_directory = self._directory
         self.memory_tid = pid
 
     def __enter__(self) -> Process:
@@ -202,6 +203,8 @@ class Process:
         try:
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, number)
+            elif self.has_ended():
+                raise _ended(self.pid)
             else:
                 os.kill(self.pid, number)
         except ProcessLookupError:
@@ -226,7 +229,8 @@ class Process:
     def arguments(self) -> tuple[bytes, ...]:
         """Give the command line; empty for kernel threads and where it may not be read."""
         with contextlib.suppress(OSError):
-            return tuple(self.read("cmdline").removesuffix(b"\0").split(b"\0"))
+            text = self.read("cmdline")
+            return tuple(text.removesuffix(b"\0").split(b"\0")) if text else ()
         return ()
 
     def status(self) -> dict[str, str]:
@@ -251,11 +255,23 @@ class Process:
         """Read a link below `/proc/PID` (`exe`, `ns/user`, `fd/3`). Raises OSError."""
         return os.readlink(name.encode(), dir_fd=self._directory)
 
-    def stat_path(self, path: bytes) -> os.stat_result:
-        """Stat `path` as the process's own root directory has it; the last link is not followed.
+    def mount_namespace(self) -> bytes:
+        """Name the mount namespace; empty where that may not be read."""
+        with contextlib.suppress(OSError):
+            return self.link("ns/mnt")
+        return b""
 
-        Raises OSError.
+    def stat_path(self, path: bytes) -> os.stat_result:
+        """Stat a path that a link of this process gave; the last link is not followed.
+
+        The kernel writes such paths from this reader's root where the two share their mounts,
+        whatever root directory the process has (chroot), else from that of the process's
+        mounts. Raises OSError.
         """
+        if self._shares_mounts is None:
+            self._shares_mounts = self.mount_namespace() == os.readlink(b"/proc/self/ns/mnt")
+        if self._shares_mounts:
+            return os.lstat(path)
         return os.lstat(b"root/" + path.lstrip(b"/"), dir_fd=self._directory)
 
     # --- memory ---
@@ -274,26 +290,29 @@ class Process:
         return None
 
     def memory_directory(self) -> int:
-        """Give a handle on the /proc directory through which the memory is seen.
+        """Give a handle on the /proc directory through which the memory is seen now.
 
         That is `/proc/PID`, or another thread's where the main thread has exited. Raises
         ProcessGone for a zombie, whose memory is gone.
         """
-        if self._memory_directory is None:
-            life = self.life()
-            if life is Life.RUNNING:
-                self._memory_directory = self._directory
-            elif life is Life.LEADER_EXITED and (tid := self._running_thread()) is not None:
-                self._memory_directory = self._open_thread(tid)
-                self.memory_tid = tid
-            elif life is Life.ZOMBIE:
-                raise ProcessGone(
-                    f"Process {self.pid} has exited and waits to be reaped (zombie): "
-                    "its memory and mappings are gone."
-                )
-            else:
+        if not self._has_memory(self._memory_directory):
+            tid = self._running_thread()
+            if tid is None:
+                if self.life() is Life.ZOMBIE:
+                    raise ProcessGone(
+                        f"Process {self.pid} has exited and waits to be reaped (zombie): "
+                        "its memory and mappings are gone."
+                    )
                 raise _ended(self.pid)
+            self._memory_directory = self._open_thread(tid)
+            self.memory_tid = tid
         return self._memory_directory
+
+    def _has_memory(self, directory: int) -> bool:
+        try:
+            return _stat_fields(directory, self.pid)[0] not in "ZX"
+        except ProcessGone:
+            return False
 
     def _open_thread(self, tid: int) -> int:
         # /proc/TID is not listed but can be opened; /proc/PID/task/TID has no map_files.
@@ -329,9 +348,9 @@ class Process:
     def _list_mappings(self, flags: int, *, skip_vanished: bool = False) -> Iterator[FileMapping]:
         directory = self.memory_directory()
         for vma in self._vmas(flags):
-            entry = f"map_files/{vma.start:x}-{vma.stop:x}".encode()
+            entry = f"map_files/{vma.start:x}-{vma.stop:x}"
             try:
-                name = os.readlink(entry, dir_fd=directory)
+                name = _link_text(entry, directory)
             except FileNotFoundError:
                 if skip_vanished:
                     continue
@@ -340,26 +359,33 @@ class Process:
                 raise _refused(self.pid, "map_files") from None
             except ProcessLookupError:
                 raise _ended(self.pid) from None
-            except OSError as error:
-                if error.errno != errno.ENAMETOOLONG:
-                    raise
-                name = b""  # longer than a page: the kernel has no text for it
             yield FileMapping(
                 vma.start, vma.stop, vma.offset, vma.flags, vma.device, vma.inode, name
             )
 
     def _vmas(self, flags: int) -> list[linux.Vma]:
-        fd = self.open_memory("maps")
+        fd = self._open_maps()
+        if fd is None:
+            return []
         try:
             return list(linux.query_mappings(fd, flags))
         except OSError as error:
-            if error.errno == errno.ESRCH and not self.has_ended():
-                return []  # a kernel thread: it has no memory of its own
+            if error.errno in _ENDED:
+                raise _ended(self.pid) from None
             if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.EPERM):
-                raise _ended(self.pid) if error.errno in _ENDED else error from None
+                raise
             return [vma for vma in parse_maps(_read_all(fd)) if vma.flags & flags == flags]
         finally:
             os.close(fd)
+
+    def _open_maps(self) -> int | None:
+        """Open `maps`; None for a kernel thread, which has no memory of its own."""
+        try:
+            return self.open_memory("maps")
+        except ProcessGone:
+            if self.life() is Life.RUNNING:
+                return None
+            raise
 
     def open_mapped(self, mapping: FileMapping) -> int:
         """Open the file behind a mapping; the caller closes it.
@@ -369,11 +395,17 @@ class Process:
         has gone, ProcessGone.
         """
         try:
-            return _open_regular(self.memory_directory(), f"map_files/{mapping.entry}")
+            return self._open_held(f"map_files/{mapping.entry}")
         except PermissionError:
             raise _refused(self.pid, "map_files") from None
         except ProcessLookupError:
             raise _ended(self.pid) from None
+
+    def _open_held(self, name: str) -> int:
+        try:
+            return _open_regular(self._memory_directory, name)
+        except (FileNotFoundError, ProcessLookupError):  # gone, or the thread it is seen through
+            return _open_regular(self.memory_directory(), name)
 
     # --- descriptors ---
 
@@ -391,7 +423,7 @@ class Process:
             with contextlib.suppress(OSError):
                 info = os.stat(f"fd/{number}", dir_fd=directory)
                 if stat.S_ISREG(info.st_mode):
-                    name = os.readlink(f"fd/{number}".encode(), dir_fd=directory)
+                    name = _link_text(f"fd/{number}", directory)
                     found.append(
                         OpenFile(int(number), name, info.st_dev, info.st_ino, info.st_size)
                     )
@@ -403,7 +435,7 @@ class Process:
         Raises NotPermitted, FileNotFoundError when it was closed, ProcessGone.
         """
         try:
-            return _open_regular(self.memory_directory(), f"fd/{number}")
+            return self._open_held(f"fd/{number}")
         except PermissionError:
             raise _refused(self.pid, "fd") from None
         except ProcessLookupError:
@@ -420,7 +452,7 @@ class Process:
 def parse_maps(text: bytes) -> list[linux.Vma]:
     """Parse the numbers of the file-backed lines of `/proc/PID/maps`; names are ignored."""
     found: list[linux.Vma] = []
-    for line in text.splitlines():
+    for line in text.split(b"\n"):
         fields = line.split(None, 5)
         if len(fields) < 5 or fields[4] == b"0":
             continue
@@ -463,6 +495,16 @@ def _open_regular(directory: int, name: str) -> int:
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(handle)
+
+
+def _link_text(name: str, directory: int) -> bytes:
+    """Read a link as bytes; empty where the path is longer than a page, which has no text."""
+    try:
+        return os.readlink(name.encode(), dir_fd=directory)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return b""
 
 
 def _read_all(fd: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -68,7 +69,8 @@ class RecoveredFile:
         """Give one entry of `files`."""
         source_path = self.candidate.name
         return {
-            "path": self.path,
+            "path": decoded(self.path),
+            "path_bytes": os.fsencode(self.path).hex(),
             "name": decoded(source_path.rpartition(b"/")[2]),
             "source": {
                 "path": decoded(source_path),

@@ -25,6 +25,7 @@ from .sources import FileSource, Holding, MemorySource, Route, Source, open_file
 
 SCHEMA = "reefkit.scan/1"
 _SNIFFED = 4096
+_SUFFIX = b".safetensors"
 _DELETED = b" (deleted)"
 _SILLY_RENAME = re.compile(rb"\.nfs[0-9a-f]{8,}$")
 _KERNEL_OBJECTS = (b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/drm mm object")
@@ -147,10 +148,15 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Found:
-    """A file that was looked into. Its identity is `trusted` when it comes from fstat."""
+    """A file that was looked into. Its identity is `trusted` when it comes from fstat.
+
+    `where` is how this process knows it: device and inode as its mappings show them, path, mount
+    namespace. Alone it tells files apart that fstat would (btrfs shows all subvolumes as one).
+    """
 
     identity: tuple[int, int]
     trusted: bool
+    where: tuple[object, ...]
     state: State
     path: bytes
     content: _Content
@@ -169,6 +175,7 @@ class Scanner:
         self._any_format = any_format
         self._keep_open = keep_open
         self._candidates: dict[tuple[object, ...], Candidate] = {}
+        self._known_at: dict[tuple[object, ...], tuple[int, int]] = {}
         self._uninteresting: set[tuple[int, int, bytes]] = set()
         self._files: set[tuple[int, int, bytes]] = set()
         self._refused: list[Refused] = []
@@ -189,7 +196,7 @@ class Scanner:
             self._files.add(key)
             if key not in self._uninteresting and not _DEVICES.match(group.name):
                 with contextlib.suppress(ProcessGone, FileNotFoundError):
-                    if not self._examine(process, group):
+                    if self._examine(process, group) is False:
                         self._uninteresting.add(key)
 
     def look_at_all(self, pids: Iterable[int]) -> None:
@@ -227,17 +234,23 @@ class Scanner:
             source.close()
             return
         self.sources[identity] = source
-        found = _Found(identity, True, state, name, _content(source, info.st_size), None)
+        found = _Found(
+            identity, True, identity, state, name, _content(source, name, info.st_size), None
+        )
         self._add(found, source, None, command, Holding(process.pid, (), (number,)))
 
-    def _examine(self, process: Process, group: _Group) -> bool:
-        """Open and classify one file; False when it is not a candidate in any process."""
+    def _examine(self, process: Process, group: _Group) -> bool | None:
+        """Open and classify one file; False when it is a candidate in no process.
+
+        None when it is none in this one: of a file that cannot be opened, another process may
+        show the part that tells.
+        """
         source, blocked_by = _open(process, group.holding)
         keep = False
         try:
             found = _find(process, group, source)
             if not self._wanted(found):
-                return False
+                return False if found.trusted else None
             if self._keep_open and isinstance(source, FileSource):
                 keep = self.sources.setdefault(found.identity, source) is source
             self._add(found, source, blocked_by, command_line(process), group.holding)
@@ -248,7 +261,7 @@ class Scanner:
 
     def _wanted(self, found: _Found) -> bool:
         path = found.path
-        if found.content.kind is Kind.SAFETENSORS or path.endswith(b".safetensors"):
+        if found.content.kind is Kind.SAFETENSORS or path.endswith(_SUFFIX):
             return True
         lost = found.state is not State.LIVE and not path.startswith(_KERNEL_OBJECTS)
         return self._any_format and lost
@@ -276,13 +289,17 @@ class Scanner:
             command=command,
             holdings=(holding,),
         )
-        key = (*found.identity, b"" if found.trusted else found.path)
-        old = self._candidates.get(key)
-        if old is None:
-            self._candidates[key] = new
-            return
+        if found.trusted:
+            self._known_at[found.where] = found.identity
+            if (unsure := self._candidates.pop(found.where, None)) is not None:
+                self._merge(found.identity, unsure)
+        self._merge(self._known_at.get(found.where, found.where), new)
+
+    def _merge(self, key: tuple[object, ...], new: Candidate) -> None:
+        old = self._candidates.get(key, new)
         better, other = (new, old) if _rung(new) < _rung(old) else (old, new)
-        self._candidates[key] = replace(better, holdings=better.holdings + other.holdings)
+        together = dict.fromkeys(better.holdings + other.holdings)
+        self._candidates[key] = replace(better, holdings=tuple(together))
 
 
 def _find(process: Process, group: _Group, source: Source | None) -> _Found:
@@ -295,7 +312,9 @@ def _find(process: Process, group: _Group, source: Source | None) -> _Found:
     if isinstance(source, FileSource) and _is_silly_renamed(path, source.fd):
         state = State.DELETED
     path_size = _live_size(process, state, path)
-    return _Found(identity, trusted, state, path, _content(source, path_size), path_size)
+    content = _content(source, path, path_size)
+    where = (group.device, group.inode, path, process.mount_namespace())
+    return _Found(identity, trusted, where, state, path, content, path_size)
 
 
 def command_line(process: Process) -> str:
@@ -357,12 +376,12 @@ def _open(process: Process, holding: Holding) -> tuple[Source | None, str | None
     return None, " ".join(reasons)
 
 
-def _content(source: Source | None, live_size: int | None) -> _Content:
+def _content(source: Source | None, path: bytes, live_size: int | None) -> _Content:
     if source is None:
         return _Content(Kind.OTHER, live_size, None, None)
     size = source.size if source.size is not None else live_size
     kind = kind_of(read_available(source, 0, _SNIFFED), size)
-    if kind is not Kind.SAFETENSORS:
+    if kind is not Kind.SAFETENSORS and not path.endswith(_SUFFIX):
         return _Content(kind, size, None, None)
     try:
         header = read_header(lambda offset, n: read_available(source, offset, n), size)

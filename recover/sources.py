@@ -93,7 +93,7 @@ class FileSource:
 
         Buffers and offsets must then be multiples of the page size.
         """
-        if not linux.bypasses_page_cache(self.fd):
+        if not linux.bypasses_page_cache(self.fd) or linux.has_encoded_extents(self.fd):
             return None
         try:
             fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)

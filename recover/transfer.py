@@ -123,7 +123,8 @@ def _blocks(plan: Plan) -> Iterator[_Block]:
 
 
 def _buffers() -> tuple[memoryview, memoryview]:
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    # Present from the start: btrfs reads into absent pages through its page cache, O_DIRECT or not.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
     return memoryview(mmap.mmap(-1, BLOCK, flags)), memoryview(mmap.mmap(-1, BLOCK, flags))
 
 
@@ -141,9 +142,11 @@ def _move(plan: Plan, window: Range, pair: tuple[memoryview, memoryview]) -> _Bl
     kept: tuple[Range, ...] = ()
     if plan.kept_source is not None and first_unread:
         kept = merge(k for gap in first_unread for k in intersect(kept_here, gap))
+        gone: list[Range] = []
         for piece in kept:
             at = slice(piece.start - window.start, piece.stop - window.start)
-            fill(plan.kept_source, first[at], piece)
+            gone += fill(plan.kept_source, first[at], piece)
+        kept = merge(r for piece in kept for r in subtract(piece, gone))
         first_unread = merge(r for gap in first_unread for r in subtract(gap, kept))
     if plan.place is not None:
         plan.place(window.start, data)
@@ -194,7 +197,8 @@ def _fill_part(source: Source, buffer: memoryview, base: int, part: Range) -> It
         if careful:
             step = min(step, PAGE - position % PAGE)
         # Reads that bypass the page cache come in whole pages; the room beyond is ours.
-        room = min(-(-step // PAGE) * PAGE, len(buffer) - (position - base))
+        page_end = -(-(position + step) // PAGE) * PAGE
+        room = min(page_end - position, len(buffer) - (position - base))
         try:
             target = buffer[position - base : position - base + room]
             count = source.read_into(target, position)
