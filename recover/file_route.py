@@ -49,7 +49,14 @@ def recover_from_file(
             clone_of=source.fd,
         )
         header = read_header_facts(source, size)
-        moved = save(job, (source, second), size, trust_earlier=True, write=not cloned)
+        moved = save(
+            job,
+            (source, second),
+            size,
+            trust_earlier=True,
+            # A clone has the storage's bytes: those that were just read from there.
+            is_placed=lambda: cloned and second.independent,
+        )
         against = _against_memory(source, size, header, moved, memory) if memory else None
         changed = _has_changed(before, os.fstat(source.fd), renamed=link != _link(source))
         unread = merge((*moved.first_unread, *header.missing(size)))

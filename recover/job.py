@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,13 +74,12 @@ def save(
     size: int,
     *,
     trust_earlier: bool,
-    write: bool,
+    is_placed: Callable[[], bool] = lambda: False,
 ) -> Transfer:
     """Move the bytes; leave a map of what was read behind, whatever happens.
 
     With `trust_earlier` (the inode is the same and unchanged) what an interrupted run had read
-    is not read again; else it only fills what cannot be read any more. Without `write` the output
-    has the bytes already, as a clone. Raises OSError when the
+    is not read again; else it only fills what cannot be read any more. Raises OSError when the
     destination cannot be written, Stopped.
     """
     output = job.output
@@ -93,7 +93,8 @@ def save(
                 size=size,
                 first=sources[0],
                 second=sources[1],
-                place=output.write if write and not in_order else None,
+                place=None if in_order else output.write,
+                is_placed=is_placed,
                 follow=output.write if in_order else None,
                 progress=keeper.progress,
                 kept=earlier.finished if earlier else (),

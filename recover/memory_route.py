@@ -48,7 +48,7 @@ def recover_from_memory(
         before = memory.copied(source)
         job.listener.start(job.candidate, Route.MEMORY, length.size)
         output.begin(Attributes(length.size), sparse=None, clone_of=None)
-        moved = save(job, (source, source), length.size, trust_earlier=False, write=True)
+        moved = save(job, (source, source), length.size, trust_earlier=False)
         after = memory.copied(source)
         remapped = not _still_mapped(memory)
         dirt = _dirt(header, source, file, merge((*(before or ()), *(after or ()))))

@@ -272,7 +272,10 @@ class Process:
             self._shares_mounts = self.mount_namespace() == os.readlink(b"/proc/self/ns/mnt")
         if self._shares_mounts:
             return os.lstat(path)
-        return os.lstat(b"root/" + path.lstrip(b"/"), dir_fd=self._directory)
+        root = self.link("root").rstrip(b"/") + b"/"
+        if not path.startswith(root):
+            raise FileNotFoundError(errno.ENOENT, "outside the process's root directory", path)
+        return os.lstat(b"root/" + path.removeprefix(root), dir_fd=self._directory)
 
     # --- memory ---
 
@@ -364,28 +367,26 @@ class Process:
             )
 
     def _vmas(self, flags: int) -> list[linux.Vma]:
-        fd = self._open_maps()
-        if fd is None:
-            return []
+        try:
+            fd = self.open_memory("maps")
+        except ProcessGone:
+            return self._no_memory()
         try:
             return list(linux.query_mappings(fd, flags))
         except OSError as error:
             if error.errno in _ENDED:
-                raise _ended(self.pid) from None
+                return self._no_memory()
             if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.EPERM):
                 raise
             return [vma for vma in parse_maps(_read_all(fd)) if vma.flags & flags == flags]
         finally:
             os.close(fd)
 
-    def _open_maps(self) -> int | None:
-        """Open `maps`; None for a kernel thread, which has no memory of its own."""
-        try:
-            return self.open_memory("maps")
-        except ProcessGone:
-            if self.life() is Life.RUNNING:
-                return None
-            raise
+    def _no_memory(self) -> list[linux.Vma]:
+        """Tell a kernel thread, which has no memory of its own, from a process that has ended."""
+        if self.life() is Life.RUNNING:
+            return []
+        raise _ended(self.pid)
 
     def open_mapped(self, mapping: FileMapping) -> int:
         """Open the file behind a mapping; the caller closes it.

@@ -49,6 +49,7 @@ class Plan:
     """What to read, and where the bytes go.
 
     `place` gets each block in any order from several threads, `follow` gets them in order.
+    Blocks of which `is_placed` says so, after they were read, are at the destination already.
     `kept` ranges were read by an earlier run: they come from `kept_source` where `keep_first`,
     else only where the first source cannot give them.
     """
@@ -57,6 +58,7 @@ class Plan:
     first: Source
     second: Source
     place: Callable[[int, memoryview], None] | None = None
+    is_placed: Callable[[], bool] = lambda: False
     follow: Callable[[int, memoryview], None] | None = None
     progress: Callable[[Progress], None] | None = None
     kept: tuple[Range, ...] = ()
@@ -148,7 +150,7 @@ def _move(plan: Plan, window: Range, pair: tuple[memoryview, memoryview]) -> _Bl
             gone += fill(plan.kept_source, first[at], piece)
         kept = merge(r for piece in kept for r in subtract(piece, gone))
         first_unread = merge(r for gap in first_unread for r in subtract(gap, kept))
-    if plan.place is not None:
+    if plan.place is not None and (differing or not plan.is_placed()):
         plan.place(window.start, data)
     return _Block(window, data, first_unread, second_unread, differing, kept)
 
