@@ -9,7 +9,9 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+import time
+import unicodedata
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,3 +162,36 @@ def dump_json(pid: int, out: Path, *arguments: str) -> tuple[int, dict[str, Any]
     """Dump into a folder; give the exit code and the document."""
     answer = reef("dump", "--pid", pid, "--out", out, "--json", *arguments)
     return answer.code, answer.json
+
+
+# --- names, waiting, and what a terminal must never get ------------------------------------------
+
+HOSTILE_NAMES = (
+    b"new\nline.safetensors",
+    b"carriage\rreturn.safetensors",
+    rb"back\012slash.safetensors",
+    b"\x1b]0;owned\x07\x1b[31mred.safetensors",
+    b"\xc2\x9b31mcontrol.safetensors",
+    b"\x9b31mraw.safetensors",
+    "safe\u202esrosnetefas.\u2066gpj".encode(),
+    "line\u2028separator\u2029.safetensors".encode(),
+    b"  spaces   .safetensors  ",
+    b"really (deleted)",
+    b"a (deleted).safetensors",
+    b"not-utf-8-\xff\xfe.safetensors",
+    b"n" * 238 + b".safetensors",
+)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
+
+
+def unsafe_for_a_terminal(text: str) -> list[str]:
+    """Give the characters that must not reach a terminal; line ends may."""
+    unsafe = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return [char for char in text if char != "\n" and unicodedata.category(char) in unsafe]
