@@ -289,7 +289,6 @@ def test_a_kernel_thread_holds_nothing_and_is_still_running(kernel_thread: Proce
 
 
 @root_only
-@pytest.mark.xfail(reason="ESRCH of the query is taken for the end of the process", strict=True)
 def test_a_kernel_thread_has_no_mappings(kernel_thread: Process) -> None:
     with kernel_thread as held:
         assert held.mappings() == ()
