@@ -10,7 +10,7 @@ import click
 from ..errors import ExitCode
 from ..records.names import printable
 from ..recover.compare import compare, compare_folders
-from ..recover.comparison import Cast, Comparison, FirstDifference, Result, TensorDifference
+from ..recover.comparison.result import Cast, Comparison, FirstDifference, Result, TensorDifference
 from ..recover.dump import Wanted
 from ..recover.operands import names_a_process, open_operand
 from .frame import Terminal, declare, with_options

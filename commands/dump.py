@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import re
-import resource
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,15 +19,15 @@ from click._termui_impl import ProgressBar
 from ..errors import DestinationExists, DoesNotHold, NothingFound, Unusable
 from ..records.documents import to_text
 from ..records.names import printable
-from ..recover.destination import RECORD, OutputFolder, unwritable
 from ..recover.dump import Dump, Request, Wanted, dump
 from ..recover.held import HeldFiles
-from ..recover.recovery import RecoveredFile, Recovery
+from ..recover.save.destination import RECORD, OutputFolder, unwritable
+from ..recover.save.recovery import RecoveredFile, Recovery
+from ..recover.save.stream import Stream
+from ..recover.save.verdict import Verdict, worst
 from ..recover.scan import Candidate, State
 from ..recover.select import matching
 from ..recover.sources import Route
-from ..recover.stream import Stream
-from ..recover.verdict import Verdict, worst
 from .frame import (
     Terminal,
     declare,
@@ -113,7 +112,6 @@ def command(
         )
     if streams and sys.stdout.isatty():
         raise Unusable("--out - writes bytes to stdout, which is a terminal.", remedy="Pipe it.")
-    _raise_descriptor_limit()
     with HeldFiles(
         pid, children=children, cgroup=cgroup, any_format=any_format, pinned=True
     ) as held:
@@ -139,12 +137,6 @@ def command(
             terminal.product(line)
     _advise(terminal, recovery, folder)
     return recovery.exit_code
-
-
-def _raise_descriptor_limit() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _chosen(

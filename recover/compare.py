@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from ..errors import HeaderError, NothingFound
 from ..records.names import decoded, printable
-from .compare_tensors import Checkpoint, compare_tensors
-from .comparison import Comparison, FirstDifference, Result, combine
+from .comparison.result import Comparison, FirstDifference, Result, combine
+from .comparison.tensors import Checkpoint, compare_tensors
 from .formats.safetensors import looks_like, read_header
 from .readable import FileReadable, Readable, read_exactly, unreadable
 

@@ -15,16 +15,16 @@ from enum import Enum
 
 from ..errors import NotPermitted, ProcessGone
 from ..records.names import decoded
-from .file_route import facts_of_inode, recover_from_file
-from .job import Job, Listener
-from .memory_proof import MemoryView
-from .memory_route import facts_of_memory, recover_from_memory
-from .outputs import Outputs
 from .process import Process
-from .recovery import BlockedFile, RecoveredFile
+from .save.file_route import facts_of_inode, recover_from_file
+from .save.job import Job, Listener
+from .save.memory_proof import MemoryView
+from .save.memory_route import facts_of_memory, recover_from_memory
+from .save.outputs import Outputs
+from .save.recovery import BlockedFile, RecoveredFile
+from .save.writers import find_writers
 from .scan import Candidate
 from .sources import FileSource
-from .writers import find_writers
 
 _JOBS_MAX = 4
 _DOCTOR = "`reef-recover doctor --pid {}` says what blocks each route and how to open it."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -34,6 +35,7 @@ class HeldFiles:
         Raises ProcessGone when it has ended and nothing of it is pinned, NotPermitted, and
         Unusable when its id was reused since it was pinned.
         """
+        _raise_descriptor_limit()
         self.processes: dict[int, Process] = {}
         self._stack = contextlib.ExitStack()
         self._scanner = Scanner(any_format=any_format, keep_open=True)
@@ -104,3 +106,10 @@ class HeldFiles:
         with contextlib.suppress(ProcessGone):
             process = self._stack.enter_context(Process(pin.holder))
             take_out(pin, process, self._scanner)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many descriptors as there may be: one is kept for each file found."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ..errors import DoesNotHold, NothingFound, NotPermitted, Unusable
 from ..records.names import decoded, printable
-from .destination import RECORD
 from .dump import Wanted
 from .held import HeldFiles
-from .memory_proof import MemoryView, length_in_memory
 from .readable import FileReadable, Readable
+from .save.destination import RECORD
+from .save.memory_proof import MemoryView, length_in_memory
 from .scan import Candidate
 from .select import PID_AND_GLOB, matching
 from .sources import Source

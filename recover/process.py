@@ -22,10 +22,21 @@ from enum import Enum
 from types import TracebackType
 from typing import cast
 
-from ..errors import NotPermitted, ProcessGone, Unusable
-from ..records.names import decoded, printable
+from ..errors import ProcessGone, Unusable
+from ..records.names import decoded
 from . import linux
-from .ranges import Range
+from .mappings import FileMapping, OpenFile, parse_maps
+from .procfs import (
+    absent,
+    boot_id,
+    ended,
+    link_text,
+    open_regular,
+    read_all,
+    read_at,
+    refused,
+    stat_fields,
+)
 
 _ENDED = (errno.ESRCH, errno.ENOENT)
 _LISTING_TRIES = 3
@@ -72,47 +83,6 @@ def same_process(identity: Mapping[str, object], other: object) -> bool:
     return all(document.get(k) == identity.get(k) for k in ("pid", "start_ticks", "boot_id"))
 
 
-@dataclass(frozen=True, slots=True)
-class FileMapping:
-    """One mapping of a file. `name` is the link text of map_files: bytes, escaped nowhere."""
-
-    start: int
-    stop: int
-    offset: int
-    flags: int
-    device: int
-    inode: int
-    name: bytes
-
-    @property
-    def entry(self) -> str:
-        """Name the entry in `/proc/PID/map_files`."""
-        return f"{self.start:x}-{self.stop:x}"
-
-    @property
-    def file_range(self) -> Range:
-        """Give the part of the file that the mapping shows, in whole pages."""
-        return Range(self.offset, self.offset + self.stop - self.start)
-
-    @property
-    def permissions(self) -> str:
-        """Give the flags as /proc/PID/maps shows them."""
-        letters = ("r", "w", "x")
-        shown = "".join(c if self.flags >> i & 1 else "-" for i, c in enumerate(letters))
-        return shown + ("s" if self.flags & linux.SHARED else "p")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """A regular file that a process holds open as descriptor `number`."""
-
-    number: int
-    name: bytes
-    device: int
-    inode: int
-    size: int
-
-
 class Process:
     """A running process, held by a /proc directory handle and, where the kernel has it, a pidfd."""
 
@@ -123,12 +93,12 @@ class Process:
         try:
             self._directory = self._hold(os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY))
         except (FileNotFoundError, ProcessLookupError):
-            raise _absent(pid) from None
+            raise absent(pid) from None
         try:
             self.start_ticks = self._first_look()
             self._pidfd = self._open_pidfd()
             self._refuse_thread()
-            if _stat_fields(self._directory, pid)[1] != self.start_ticks:
+            if stat_fields(self._directory, pid)[1] != self.start_ticks:
                 raise ProcessGone(f"Process {pid} ended while it was looked at.")
         except BaseException:
             self.close()
@@ -159,9 +129,9 @@ class Process:
 
     def _first_look(self) -> int:
         try:
-            return _stat_fields(self._directory, self.pid)[1]
+            return stat_fields(self._directory, self.pid)[1]
         except (PermissionError, ProcessGone):  # hidepid: fs/proc/base.c, proc_pid_permission
-            raise _absent(self.pid) from None
+            raise absent(self.pid) from None
 
     def _open_pidfd(self) -> int | None:
         try:
@@ -183,7 +153,7 @@ class Process:
     def life(self) -> Life:
         """Tell whether it still runs, and if not, whether its id now names another process."""
         try:
-            state, _ = _stat_fields(self._directory, self.pid)
+            state, _ = stat_fields(self._directory, self.pid)
         except ProcessGone:
             return Life.REUSED if os.path.exists(f"/proc/{self.pid}") else Life.GONE
         if state in "ZX":
@@ -204,11 +174,11 @@ class Process:
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, number)
             elif self.has_ended():
-                raise _ended(self.pid)
+                raise ended(self.pid)
             else:
                 os.kill(self.pid, number)
         except ProcessLookupError:
-            raise _ended(self.pid) from None
+            raise ended(self.pid) from None
 
     def identity(self) -> ProcessIdentity:
         """Describe the process so that a later reader can tell it from its successors."""
@@ -216,7 +186,7 @@ class Process:
         return ProcessIdentity(
             pid=self.pid,
             start_ticks=self.start_ticks,
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
             uid=int(status["Uid"].split()[1]),
             command=decoded(self.comm()),
             namespace_pids=tuple(int(n) for n in status.get("NSpid", str(self.pid)).split()),
@@ -245,11 +215,11 @@ class Process:
         try:
             return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._directory)
         except ProcessLookupError:
-            raise _ended(self.pid) from None
+            raise ended(self.pid) from None
 
     def read(self, name: str) -> bytes:
         """Read a small file below `/proc/PID` whole. Raises OSError, ProcessGone."""
-        return _read_at(self._directory, name, self.pid)
+        return read_at(self._directory, name, self.pid)
 
     def link(self, name: str) -> bytes:
         """Read a link below `/proc/PID` (`exe`, `ns/user`, `fd/3`). Raises OSError."""
@@ -287,7 +257,7 @@ class Process:
             return None
         for name in threads:
             with contextlib.suppress(OSError, ProcessGone):
-                fields = _stat_fields_of_thread(self._directory, name, self.pid)
+                fields = stat_fields(self._directory, self.pid, f"task/{name}/stat")
                 if fields[0] not in "ZX":
                     return int(name)
         return None
@@ -306,23 +276,23 @@ class Process:
                         f"Process {self.pid} has exited and waits to be reaped (zombie): "
                         "its memory and mappings are gone."
                     )
-                raise _ended(self.pid)
+                raise ended(self.pid)
             self._memory_directory = self._open_thread(tid)
             self.memory_tid = tid
         return self._memory_directory
 
     def _has_memory(self, directory: int) -> bool:
         try:
-            return _stat_fields(directory, self.pid)[0] not in "ZX"
+            return stat_fields(directory, self.pid)[0] not in "ZX"
         except ProcessGone:
             return False
 
     def _open_thread(self, tid: int) -> int:
         # /proc/TID is not listed but can be opened; /proc/PID/task/TID has no map_files.
         handle = self._hold(os.open(f"/proc/{tid}", os.O_PATH | os.O_DIRECTORY))
-        status = _read_at(handle, "status", self.pid).decode("utf-8", "replace")
+        status = read_at(handle, "status", self.pid).decode("utf-8", "replace")
         if f"\nTgid:\t{self.pid}\n" not in status:
-            raise _ended(self.pid)
+            raise ended(self.pid)
         return handle
 
     def open_memory(self, name: str) -> int:
@@ -330,9 +300,9 @@ class Process:
         try:
             return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.memory_directory())
         except PermissionError:
-            raise _refused(self.pid, name) from None
+            raise refused(self.pid, name) from None
         except ProcessLookupError:
-            raise _ended(self.pid) from None
+            raise ended(self.pid) from None
 
     def mappings(self, flags: int = 0) -> tuple[FileMapping, ...]:
         """List the mappings of files that have all of `flags`, in address order.
@@ -353,15 +323,15 @@ class Process:
         for vma in self._vmas(flags):
             entry = f"map_files/{vma.start:x}-{vma.stop:x}"
             try:
-                name = _link_text(entry, directory)
+                name = link_text(entry, directory)
             except FileNotFoundError:
                 if skip_vanished:
                     continue
                 raise
             except PermissionError:
-                raise _refused(self.pid, "map_files") from None
+                raise refused(self.pid, "map_files") from None
             except ProcessLookupError:
-                raise _ended(self.pid) from None
+                raise ended(self.pid) from None
             yield FileMapping(
                 vma.start, vma.stop, vma.offset, vma.flags, vma.device, vma.inode, name
             )
@@ -378,7 +348,7 @@ class Process:
                 return self._no_memory()
             if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.EPERM):
                 raise
-            return [vma for vma in parse_maps(_read_all(fd)) if vma.flags & flags == flags]
+            return [vma for vma in parse_maps(read_all(fd)) if vma.flags & flags == flags]
         finally:
             os.close(fd)
 
@@ -386,7 +356,7 @@ class Process:
         """Tell a kernel thread, which has no memory of its own, from a process that has ended."""
         if self.life() is Life.RUNNING:
             return []
-        raise _ended(self.pid)
+        raise ended(self.pid)
 
     def open_mapped(self, mapping: FileMapping) -> int:
         """Open the file behind a mapping; the caller closes it.
@@ -398,15 +368,15 @@ class Process:
         try:
             return self._open_held(f"map_files/{mapping.entry}")
         except PermissionError:
-            raise _refused(self.pid, "map_files") from None
+            raise refused(self.pid, "map_files") from None
         except ProcessLookupError:
-            raise _ended(self.pid) from None
+            raise ended(self.pid) from None
 
     def _open_held(self, name: str) -> int:
         try:
-            return _open_regular(self._memory_directory, name)
+            return open_regular(self._memory_directory, name)
         except (FileNotFoundError, ProcessLookupError):  # gone, or the thread it is seen through
-            return _open_regular(self.memory_directory(), name)
+            return open_regular(self.memory_directory(), name)
 
     # --- descriptors ---
 
@@ -417,14 +387,14 @@ class Process:
         try:
             numbers = os.listdir(f"/proc/self/fd/{directory}/fd")
         except PermissionError:
-            raise _refused(self.pid, "fd") from None
+            raise refused(self.pid, "fd") from None
         except (ProcessLookupError, FileNotFoundError):
-            raise _ended(self.pid) from None
+            raise ended(self.pid) from None
         for number in numbers:
             with contextlib.suppress(OSError):
                 info = os.stat(f"fd/{number}", dir_fd=directory)
                 if stat.S_ISREG(info.st_mode):
-                    name = _link_text(f"fd/{number}", directory)
+                    name = link_text(f"fd/{number}", directory)
                     found.append(
                         OpenFile(int(number), name, info.st_dev, info.st_ino, info.st_size)
                     )
@@ -438,150 +408,13 @@ class Process:
         try:
             return self._open_held(f"fd/{number}")
         except PermissionError:
-            raise _refused(self.pid, "fd") from None
+            raise refused(self.pid, "fd") from None
         except ProcessLookupError:
-            raise _ended(self.pid) from None
+            raise ended(self.pid) from None
 
     def may_write(self, number: int) -> bool:
         """Tell whether descriptor `number` is open for writing. Raises OSError."""
-        for line in _read_at(self.memory_directory(), f"fdinfo/{number}", self.pid).splitlines():
+        for line in read_at(self.memory_directory(), f"fdinfo/{number}", self.pid).splitlines():
             if line.startswith(b"flags:"):
                 return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
         return False
-
-
-def parse_maps(text: bytes) -> list[linux.Vma]:
-    """Parse the numbers of the file-backed lines of `/proc/PID/maps`; names are ignored."""
-    found: list[linux.Vma] = []
-    for line in text.split(b"\n"):
-        fields = line.split(None, 5)
-        if len(fields) < 5 or fields[4] == b"0":
-            continue
-        start, _, stop = fields[0].partition(b"-")
-        major, _, minor = fields[3].partition(b":")
-        flags = sum(
-            bit
-            for position, (letter, bit) in enumerate(
-                (
-                    (b"r", linux.READABLE),
-                    (b"w", linux.WRITABLE),
-                    (b"x", linux.EXECUTABLE),
-                    (b"s", linux.SHARED),
-                )
-            )
-            if fields[1][position : position + 1] == letter
-        )
-        found.append(
-            linux.Vma(
-                int(start, 16),
-                int(stop, 16),
-                flags,
-                int(fields[2], 16),
-                os.makedev(int(major, 16), int(minor, 16)),
-                int(fields[4]),
-            )
-        )
-    return found
-
-
-def _open_regular(directory: int, name: str) -> int:
-    """Open through a magic link, only when it leads to a regular file.
-
-    Opening a device or a pipe has effects; an O_PATH handle has none.
-    """
-    handle = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
-        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.close(handle)
-
-
-def _link_text(name: str, directory: int) -> bytes:
-    """Read a link as bytes; empty where the path is longer than a page, which has no text."""
-    try:
-        return os.readlink(name.encode(), dir_fd=directory)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        return b""
-
-
-def _read_all(fd: int) -> bytes:
-    return b"".join(iter(lambda: os.read(fd, 1 << 16), b""))
-
-
-def _read_at(directory: int, name: str, pid: int) -> bytes:
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            return _read_all(fd)
-        finally:
-            os.close(fd)
-    except ProcessLookupError:
-        raise _ended(pid) from None
-
-
-def _stat_fields(directory: int, pid: int) -> tuple[str, int]:
-    """Give state and start time (clock ticks after boot): fields 3 and 22 of proc_pid_stat(5)."""
-    try:
-        fields = _read_at(directory, "stat", pid).rpartition(b")")[2].split()
-    except FileNotFoundError:
-        raise _ended(pid) from None
-    return fields[0].decode(), int(fields[19])
-
-
-def _stat_fields_of_thread(directory: int, tid: str, pid: int) -> tuple[str, int]:
-    fields = _read_at(directory, f"task/{tid}/stat", pid).rpartition(b")")[2].split()
-    return fields[0].decode(), int(fields[19])
-
-
-def _boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
-
-
-def is_hidden(pid: int) -> bool:
-    """Tell whether a process runs whose files in /proc are out of sight: mount option hidepid.
-
-    fs/proc/base.c, `proc_pid_permission`: EPERM with `noaccess`, ENOENT with `invisible`, although
-    the directory itself can be opened; with `ptraceable` it cannot.
-    """
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    try:
-        with open(f"/proc/{pid}/stat", "rb"):
-            return False
-    except (PermissionError, FileNotFoundError):
-        return True
-
-
-def _absent(pid: int) -> ProcessGone | NotPermitted:
-    if is_hidden(pid):
-        return NotPermitted(
-            f"Process {pid} exists, but /proc hides it from this user (hidepid).",
-            remedy="Run as root, or as a member of the group that the mount of /proc names.",
-        )
-    return ProcessGone(
-        f"There is no process {pid}.",
-        remedy="`reef-recover scan` lists the processes that hold checkpoints; inside a "
-        "container, process ids differ from the host's.",
-    )
-
-
-def _ended(pid: int) -> ProcessGone:
-    return ProcessGone(
-        f"Process {pid} has ended.", remedy="`reef-recover pins` shows what was pinned before."
-    )
-
-
-def _refused(pid: int, name: str) -> NotPermitted:
-    return NotPermitted(
-        f"Not permitted to read /proc/{pid}/{printable(name)}.",
-        remedy=f"`reef-recover doctor --pid {pid}` says what blocks it and how to open it.",
-    )

@@ -20,7 +20,8 @@ from . import linux
 from .adapter.rank import lora_ranks
 from .formats.safetensors import Header, read_header
 from .formats.sniff import Kind, kind_of
-from .process import FileMapping, OpenFile, Process
+from .mappings import FileMapping, OpenFile
+from .process import Process
 from .sources import FileSource, Holding, MemorySource, Route, Source, open_file, read_available
 
 SCHEMA = "reefkit.scan/1"

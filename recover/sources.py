@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from ..errors import NotPermitted, ProcessGone
+from ..errors import NotPermitted, ProcessGone, Unusable
 from . import linux
-from .process import FileMapping, Process
+from .mappings import FileMapping
+from .process import Process
 from .ranges import Range, merge, subtract
 
 _AT_ONCE = 0x7FFFF000  # MAX_RW_COUNT: include/linux/fs.h
@@ -216,26 +217,41 @@ def _segments(mappings: Iterable[FileMapping], size: int | None) -> list[tuple[R
 def open_file(process: Process, holding: Holding) -> FileSource:
     """Open the inode by the first way that is open. Raises NotPermitted, ProcessGone.
 
-    One page of one mapping is enough for the whole file. FileNotFoundError is raised when every
-    mapping and descriptor has gone meanwhile.
+    One page of one mapping is enough for the whole file. NotPermitted also stands for a storage
+    that fails (EIO, ESTALE): another route may still lead to the bytes. FileNotFoundError is
+    raised when every mapping and descriptor has gone meanwhile, Unusable when this process may
+    open no more files.
     """
-    refusal: NotPermitted | None = None
+    refusals: list[NotPermitted] = []
     for mapping in holding.mappings:
         try:
             return _checked(process.open_mapped(mapping), mapping.inode, Route.MAP_FILES)
-        except NotPermitted as error:
-            refusal = error
-            break
         except FileNotFoundError:
             continue
+        except (NotPermitted, OSError) as error:
+            refusals.append(_refusal(error, f"{process.pid}/map_files"))
+            break
     for number in holding.descriptors:
         try:
             return FileSource(process.open_descriptor(number), Route.FD)
-        except NotPermitted as error:
-            refusal = refusal or error
         except FileNotFoundError:
             continue
-    raise refusal or FileNotFoundError(errno.ENOENT, "no longer held", holding.pid)
+        except (NotPermitted, OSError) as error:
+            refusals.append(_refusal(error, f"{process.pid}/fd"))
+    if refusals:
+        raise refusals[0]
+    raise FileNotFoundError(errno.ENOENT, "no longer held", process.pid)
+
+
+def _refusal(error: NotPermitted | OSError, where: str) -> NotPermitted:
+    if isinstance(error, NotPermitted):
+        return error
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        raise Unusable(
+            "More files are held than this process may open.",
+            remedy="Raise the limit (`ulimit -Hn`), or choose fewer with --match or --no-children.",
+        ) from None
+    return NotPermitted(f"/proc/{where} leads to a file that fails: {error.strerror}.")
 
 
 def _checked(fd: int, inode: int, route: Route) -> FileSource:

@@ -31,7 +31,7 @@ TORCH = ["torch", "transformers", "peft"]
 HEAVY = ["numpy", "rich", "safetensors"]
 NETWORK = ["socket", "ssl", "http", "urllib.request", "huggingface_hub", "requests", "httpx"]
 # Numpy through and through: whoever needs one of these imports it late, as if it were numpy.
-IMPORTED_LATE = {"reefkit.recover.values"}
+IMPORTED_LATE = {"reefkit.recover.comparison.values"}
 # Distributions that are not called like the module they bring.
 DISTRIBUTION = {"re2": "google-re2", "yaml": "pyyaml"}
 

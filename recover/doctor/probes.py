@@ -17,7 +17,8 @@ from typing import TypeVar
 
 from ...errors import NotPermitted, ProcessGone
 from .. import linux
-from ..process import FileMapping, OpenFile, Process
+from ..mappings import FileMapping, OpenFile
+from ..process import Process
 from ..tree import all_pids
 from .rights import is_kernel_thread
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import NotPermitted, ProcessGone
-from ..process import Life, Process, is_hidden
+from ..process import Life, Process
+from ..procfs import is_hidden
 from ..sources import Route
 from .causes import Cause, explain
 from .probes import Census, Probes, Step, census, own_child, probe

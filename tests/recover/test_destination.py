@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from victims import PAGE, dump_json, mapping
 
 from reefkit.errors import DestinationExists, Unusable
-from reefkit.recover.destination import FolderOutput, OutputFolder, slot_for
 from reefkit.recover.formats.safetensors import write_header
-from reefkit.recover.outputs import Attributes
 from reefkit.recover.ranges import Range
-from reefkit.recover.rescue_map import RescueMap
+from reefkit.recover.save.destination import FolderOutput, OutputFolder
+from reefkit.recover.save.outputs import Attributes
+from reefkit.recover.save.rescue_map import RescueMap
+from reefkit.recover.save.slots import slot_for
 
 FACTS = {"source": "file", "inode": "4242"}
 OTHER_FACTS = {"source": "file", "inode": "4243"}

@@ -49,7 +49,7 @@ def test_a_run_that_ended_before_its_record_is_taken_up(tmp_path: Path) -> None:
     with lost(checkpoint) as victim:
         crashing = f"""
 import os, sys
-from reefkit.recover.destination import OutputFolder
+from reefkit.recover.save.destination import OutputFolder
 OutputFolder.write_record = lambda self, document: os._exit(9)
 from reefkit.cli import recover, run
 sys.exit(run(recover, ["dump", "--pid", "{victim["pid"]}", "--out", {str(out)!r}]))

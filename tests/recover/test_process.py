@@ -30,7 +30,8 @@ from victims import (
 
 from reefkit.errors import ProcessGone, Unusable
 from reefkit.recover import linux
-from reefkit.recover.process import Life, Process, parse_maps, same_process
+from reefkit.recover.mappings import parse_maps
+from reefkit.recover.process import Life, Process, same_process
 from reefkit.recover.tree import all_pids, descendants
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="it takes capabilities: run as root")

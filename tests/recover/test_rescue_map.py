@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reefkit.errors import Unusable
 from reefkit.recover.ranges import Range, intersect, merge, total
-from reefkit.recover.rescue_map import RescueMap
+from reefkit.recover.save.rescue_map import RescueMap
 
 PAGE = 4096
 FACTS = {"source": "file", "inode": "4242", "mtime_ns": "1600000000123456789", "boot_id": "a: b"}

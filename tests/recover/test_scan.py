@@ -224,6 +224,7 @@ def test_a_file_held_in_three_processes_is_one_row_with_all_of_them(
     assert row.split()[1] == "+2"
 
 
+@root_only
 def test_names_of_one_inode_in_one_process_are_one_row(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "a.safetensors")
     os.link(checkpoint.path, tmp_path / "b.safetensors")
@@ -420,7 +421,6 @@ def failing_disk(tmp_path: Path) -> Generator[Callable[[], None], None, None]:
 
 @root_only
 @pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not there")
-@pytest.mark.xfail(reason="only refusals are taken for a blocked route", strict=True)
 @pytest.mark.parametrize("command", ["scan", "dump"])
 def test_a_file_on_a_failed_disk_keeps_no_other_from_being_found(
     tmp_path: Path, failing_disk: Callable[[], None], command: str
@@ -435,6 +435,24 @@ def test_a_file_on_a_failed_disk_keeps_no_other_from_being_found(
         answer = reef(command, "--pid", victim["pid"], "--json", *arguments)
     found = answer.json["files" if command == "dump" else "candidates"]
     assert "b.safetensors" in [Path(row["name"]).name for row in found]
+
+
+FEW_DESCRIPTORS = ("sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh")
+
+
+@root_only
+@pytest.mark.parametrize("command", ["scan", "pin", "compare"])
+def test_more_files_than_the_soft_limit_allows_are_held(tmp_path: Path, command: str) -> None:
+    names = [f"{i:03}.safetensors" for i in range(100)]
+    shards = [write_checkpoint(tmp_path / "run" / name, [("t", "U8", (64,))]) for name in names]
+    with lost(*shards) as victim:
+        pid = victim["pid"]
+        arguments = [f"{pid}:*099.safetensors"] * 2 if command == "compare" else ["--pid", pid]
+        try:
+            answer = reef(command, *arguments, prefix=FEW_DESCRIPTORS)
+        finally:
+            reef("unpin", "--pid", pid)
+    assert answer.code == 0, answer.err
 
 
 # --- nothing -------------------------------------------------------------------------------------

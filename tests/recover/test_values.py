@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reefkit.recover.comparison import Differences
-from reefkit.recover.values import (
+from reefkit.recover.comparison.result import Differences
+from reefkit.recover.comparison.values import (
     LAYOUTS,
     Bits,
     cast_bits,

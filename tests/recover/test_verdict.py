@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from reefkit.errors import ExitCode
-from reefkit.recover.verdict import Observations, Verdict, judge, worst
+from reefkit.recover.save.verdict import Observations, Verdict, judge, worst
 
 UNCHANGED = {"source_changed": False, "reads_differ": False, "unexplained_difference": False}
 WHOLE = {**UNCHANGED, "unread": False}

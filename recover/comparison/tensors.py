@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
 
-from .comparison import (
+from ..formats.safetensors import DTYPE_BITS, Header, Tensor, coverage
+from ..formats.safetensors_errors import shown
+from ..readable import Readable, read_exactly
+from .result import (
     CASTABLE,
     Cast,
     Comparison,
@@ -16,9 +19,6 @@ from .comparison import (
     TensorDifference,
     largest,
 )
-from .formats.safetensors import DTYPE_BITS, Header, Tensor, coverage
-from .formats.safetensors_errors import shown
-from .readable import Readable, read_exactly
 
 _BLOCK = 3 << 20  # a multiple of three, so that a block holds whole elements of six bits too
 _NAMED = 3

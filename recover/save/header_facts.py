@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ..errors import HeaderError
-from .formats.safetensors import Coverage, Header, coverage, looks_like, read_header
-from .ranges import Range, merge
-from .sources import Source, read_available
+from ...errors import HeaderError
+from ..formats.safetensors import Coverage, Header, coverage, looks_like, read_header
+from ..ranges import Range, merge
+from ..sources import Source, read_available
 
 _SNIFFED = 64
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..ranges import Range, merge, subtract
+from ..scan import Candidate
+from ..sources import Route, Source
 from .outputs import Output
-from .ranges import Range, merge, subtract
 from .rescue_map import RescueMap
-from .scan import Candidate
-from .sources import Route, Source
 from .transfer import Plan, Progress, Transfer, transfer
 from .writers import Writer
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..errors import Unusable
-from .ranges import Range, merge, subtract
+from ...errors import Unusable
+from ..ranges import Range, merge, subtract
 
 _FINISHED, _BAD, _DOUBTFUL, _UNTRIED = "+", "-", "*", "?"
 _STATUSES = frozenset("?*/-+")

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..ranges import Range, merge, subtract, total
+from ..sources import FileSource, SecondLook
 from .header_facts import HeaderFacts, read_header_facts
 from .job import Job, map_of, save
 from .memory_proof import MemoryView, differing_tensors
 from .outputs import Attributes, Output
-from .ranges import Range, merge, subtract, total
 from .recovery import Read, RecoveredFile
-from .sources import FileSource, SecondLook
 from .transfer import Plan, Transfer, transfer
 from .verdict import Observations, Verdict, judge
 

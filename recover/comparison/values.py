@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .comparison import Differences
-from .formats.safetensors import DTYPE_BITS
+from ..formats.safetensors import DTYPE_BITS
+from .result import Differences
 
 Bits: TypeAlias = npt.NDArray[np.integer[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]

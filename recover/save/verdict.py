@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from ..errors import ExitCode
+from ...errors import ExitCode
 
 
 class Verdict(str, Enum):

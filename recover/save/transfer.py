@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from .linux import PAGE, equal_bytes
-from .ranges import Range, intersect, merge, subtract
-from .sources import Source
+from ..linux import PAGE, equal_bytes
+from ..ranges import Range, intersect, merge, subtract
+from ..sources import Source
 
 BLOCK = 2 << 20
 _IN_FLIGHT = 3

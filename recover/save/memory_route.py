@@ -10,15 +10,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..errors import ProcessGone
+from ...errors import ProcessGone
+from ..ranges import Range, merge, total
+from ..scan import Candidate
+from ..sources import FileSource, MemorySource, Route
 from .header_facts import HeaderFacts, read_header_facts
 from .job import Job, map_of, save
 from .memory_proof import Length, MemoryView, differing_tensors, differs, length_in_memory
 from .outputs import Attributes
-from .ranges import Range, merge, total
 from .recovery import Read, RecoveredFile
-from .scan import Candidate
-from .sources import FileSource, MemorySource, Route
 from .transfer import Transfer
 from .verdict import Observations, Verdict, judge
 

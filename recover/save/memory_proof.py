@@ -11,13 +11,14 @@ import contextlib
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
-from ..errors import NotPermitted, ProcessGone
-from .formats.safetensors import Header
-from .linux import PAGE
-from .pagemap import copied_ranges
-from .process import FileMapping, Process
-from .ranges import Range, intersect, total
-from .sources import Holding, MemorySource, Source, read_available
+from ...errors import NotPermitted, ProcessGone
+from ..formats.safetensors import Header
+from ..linux import PAGE
+from ..mappings import FileMapping
+from ..pagemap import copied_ranges
+from ..process import Process
+from ..ranges import Range, intersect, total
+from ..sources import Holding, MemorySource, Source, read_available
 
 _SUSPICIOUS_ZEROS = 16
 _COMPARED_AT_ONCE = 1 << 20

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import ExitCode
-from ..records.names import decoded
-from ..records.tool import tool_identity
+from ...errors import ExitCode
+from ...records.names import decoded
+from ...records.tool import tool_identity
+from ..ranges import Range
+from ..scan import Candidate
 from .header_facts import HeaderFacts
-from .ranges import Range
-from .scan import Candidate
 from .verdict import Verdict, worst
 from .writers import Writer
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import tarfile
 
-from ..errors import DoesNotHold
-from .destination import slot_for
+from ...errors import DoesNotHold
+from ..ranges import Range
+from ..sources import FileSource
 from .outputs import Attributes
-from .ranges import Range
 from .rescue_map import RescueMap
-from .sources import FileSource
+from .slots import slot_for
 
 
 class StreamOutput:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .ranges import Range
+from ..ranges import Range
+from ..sources import FileSource
 from .rescue_map import RescueMap
-from .sources import FileSource
 
 PRIVATE_MODE = 0o600
 

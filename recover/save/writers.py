@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..errors import NotPermitted, ProcessGone
-from . import linux
-from .process import Process
-from .scan import command_line
-from .tree import all_pids
+from ...errors import NotPermitted, ProcessGone
+from .. import linux
+from ..process import Process
+from ..scan import command_line
+from ..tree import all_pids
 
 
 @dataclass(frozen=True)

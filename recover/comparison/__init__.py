@@ -1,0 +1,1 @@
+"""Compare tensors by their values as integers."""

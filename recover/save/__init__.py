@@ -1,0 +1,1 @@
+"""Save one file: read it twice, judge it, write it durably."""
