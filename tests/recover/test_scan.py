@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tempfile
 import zipfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -174,9 +175,10 @@ def test_a_memfd_is_a_candidate(tmp_path: Path) -> None:
 
 
 def test_an_unlinked_file_in_shared_memory_is_a_candidate() -> None:
-    checkpoint = write_checkpoint(Path(f"/dev/shm/reefkit-{os.getpid()}/weights"))
-    with lost(checkpoint) as victim:
-        (found,) = found_in(victim["pid"])
+    with tempfile.TemporaryDirectory(prefix="reefkit-", dir="/dev/shm") as folder:
+        checkpoint = write_checkpoint(Path(folder) / "run" / "weights")
+        with lost(checkpoint) as victim:
+            (found,) = found_in(victim["pid"])
     assert (found.name, found.state) == (os.fsencode(checkpoint.path), State.DELETED)
 
 
