@@ -37,6 +37,7 @@ def _last_error() -> OSError:
 
 _PROCMAP_QUERY = 0xC0686611
 _PROCMAP = struct.Struct("=9Q4I2Q")
+_PROCMAP_ADDRESS, _PROCMAP_ADDRESS_AT = struct.Struct("=Q"), 16
 _COVERING_OR_NEXT = 0x10
 _FILE_BACKED = 0x20
 READABLE, WRITABLE, EXECUTABLE, SHARED = 1, 2, 4, 8
@@ -61,16 +62,15 @@ def query_mappings(maps_fd: int, flags: int = 0) -> Iterator[Vma]:
     ESRCH when the process has ended.
     """
     wanted = _COVERING_OR_NEXT | _FILE_BACKED | flags
-    address = 0
+    query = bytearray(_PROCMAP.pack(_PROCMAP.size, wanted, *(0,) * 13))
     while True:
-        query = bytearray(_PROCMAP.pack(_PROCMAP.size, wanted, address, *(0,) * 12))
         try:
             fcntl.ioctl(maps_fd, _PROCMAP_QUERY, query)
         except FileNotFoundError:
             return
         (_, _, _, start, stop, has, _, offset, inode, major, minor, *_) = _PROCMAP.unpack(query)
         yield Vma(start, stop, has, offset, os.makedev(major, minor), inode)
-        address = stop
+        _PROCMAP_ADDRESS.pack_into(query, _PROCMAP_ADDRESS_AT, stop)
 
 
 # --- copied pages: include/uapi/linux/fs.h, Linux 6.7; Documentation/admin-guide/mm/pagemap.rst --

@@ -120,7 +120,7 @@ def find_pins() -> Iterator[Pin]:
     """Find the holders that belong to this user."""
     for pid in all_pids():
         with contextlib.suppress(ProcessGone, NotPermitted, OSError):
-            with Process(pid) as process:
+            with Process(pid, is_listed=True) as process:
                 if process.comm() == holder.NAME and (found := _read_pin(process)) is not None:
                     yield found
 

@@ -19,6 +19,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from types import TracebackType
 from typing import cast
 
@@ -86,8 +87,12 @@ def same_process(identity: Mapping[str, object], other: object) -> bool:
 class Process:
     """A running process, held by a /proc directory handle and, where the kernel has it, a pidfd."""
 
-    def __init__(self, pid: int) -> None:
-        """Take hold of the process. Raises ProcessGone or NotPermitted (hidden by hidepid)."""
+    def __init__(self, pid: int, *, is_listed: bool = False) -> None:
+        """Take hold of the process. Raises ProcessGone or NotPermitted (hidden by hidepid).
+
+        Raises Unusable for the id of a thread, which /proc opens but never lists: not looked for
+        when the id `is_listed` there.
+        """
         self.pid = pid
         self._handles: list[int] = []
         try:
@@ -96,10 +101,8 @@ class Process:
             raise absent(pid) from None
         try:
             self.start_ticks = self._first_look()
-            self._pidfd = self._open_pidfd()
-            self._refuse_thread()
-            if stat_fields(self._directory, pid)[1] != self.start_ticks:
-                raise ProcessGone(f"Process {pid} ended while it was looked at.")
+            if not is_listed:
+                self._refuse_thread()
         except BaseException:
             self.close()
             raise
@@ -133,13 +136,17 @@ class Process:
         except (PermissionError, ProcessGone):  # hidepid: fs/proc/base.c, proc_pid_permission
             raise absent(self.pid) from None
 
-    def _open_pidfd(self) -> int | None:
+    @cached_property
+    def _pidfd(self) -> int | None:
         try:
-            return self._hold(os.pidfd_open(self.pid))
+            pidfd = self._hold(os.pidfd_open(self.pid))
         except ProcessLookupError:
-            raise ProcessGone(f"Process {self.pid} ended while it was looked at.") from None
+            raise ended(self.pid) from None
         except OSError:  # before Linux 5.3, or refused by seccomp: the directory handle is enough
             return None
+        # That this process still is proves that the id was not another's when it was opened.
+        stat_fields(self._directory, self.pid)
+        return pidfd
 
     def _refuse_thread(self) -> None:
         if f"\nTgid:\t{self.pid}\n".encode() not in self.read("status"):
@@ -162,11 +169,14 @@ class Process:
 
     def has_ended(self) -> bool:
         """Tell whether the whole process, not only its main thread, has exited."""
-        if self._pidfd is not None:
-            poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
-            return bool(poll.poll(0))
-        return self.life() not in (Life.RUNNING, Life.LEADER_EXITED)
+        try:
+            if self._pidfd is None:
+                return self.life() not in (Life.RUNNING, Life.LEADER_EXITED)
+        except ProcessGone:
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def send_signal(self, number: int) -> None:
         """Send a signal to this very process. Only ever used on holders that reefkit started."""
@@ -320,21 +330,30 @@ class Process:
 
     def _list_mappings(self, flags: int, *, skip_vanished: bool = False) -> Iterator[FileMapping]:
         directory = self.memory_directory()
+        names: dict[tuple[int, int], bytes] = {}
         for vma in self._vmas(flags):
-            entry = f"map_files/{vma.start:x}-{vma.stop:x}"
-            try:
-                name = link_text(entry, directory)
-            except FileNotFoundError:
-                if skip_vanished:
-                    continue
-                raise
-            except PermissionError:
-                raise refused(self.pid, "map_files") from None
-            except ProcessLookupError:
-                raise ended(self.pid) from None
+            name = names.get((vma.device, vma.inode))
+            if name is None:
+                try:
+                    name = self._name_of(vma, directory)
+                except FileNotFoundError:
+                    if skip_vanished:
+                        continue
+                    raise
+                # Without a device of its own (btrfs, overlay) an inode number tells no file apart.
+                if os.major(vma.device):
+                    names[vma.device, vma.inode] = name
             yield FileMapping(
                 vma.start, vma.stop, vma.offset, vma.flags, vma.device, vma.inode, name
             )
+
+    def _name_of(self, vma: linux.Vma, directory: int) -> bytes:
+        try:
+            return link_text(f"map_files/{vma.start:x}-{vma.stop:x}", directory)
+        except PermissionError:
+            raise refused(self.pid, "map_files") from None
+        except ProcessLookupError:
+            raise ended(self.pid) from None
 
     def _vmas(self, flags: int) -> list[linux.Vma]:
         try:

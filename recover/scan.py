@@ -201,10 +201,10 @@ class Scanner:
                         self._uninteresting.add(key)
 
     def look_at_all(self, pids: Iterable[int]) -> None:
-        """Look into processes by their ids, holding each only while it is looked into."""
+        """Look into processes that /proc lists, holding each only while it is looked into."""
         for pid in pids:
             try:
-                with contextlib.suppress(ProcessGone), Process(pid) as process:
+                with contextlib.suppress(ProcessGone), Process(pid, is_listed=True) as process:
                     self.look(process)
             except NotPermitted as error:
                 self._processes += 1

@@ -41,7 +41,7 @@ def find_writers(names: Mapping[tuple[int, int], bytes]) -> WriterSearch:
     for pid in all_pids():
         with contextlib.suppress(ProcessGone, OSError):
             try:
-                with Process(pid) as process:
+                with Process(pid, is_listed=True) as process:
                     for key, by in _writes(process, names):
                         found[key].append(Writer(pid, command_line(process), by))
             except NotPermitted:
