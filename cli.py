@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -140,6 +139,8 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
             return ExitCode.CANNOT_JUDGE
         except BaseException:
             if "--debug" in options:
+                import traceback
+
                 traceback.print_exc()
             raise
     except click.ClickException as error:

@@ -5,30 +5,52 @@ Every function here is one system call. Nothing is cached and nothing is decided
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import mmap
 import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
 
 PAGE = mmap.PAGESIZE
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = [
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_ulong,
-    ctypes.c_void_p,
-    ctypes.c_ulong,
-    ctypes.c_ulong,
-]
-_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """Load libc on first use: ctypes takes milliseconds that `scan` seldom needs."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.process_vm_readv.restype = ctypes.c_ssize_t
+    libc.process_vm_readv.argtypes = [
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_ulong,
+        ctypes.c_char_p,
+        ctypes.c_ulong,
+        ctypes.c_ulong,
+    ]
+    libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    libc.fstatfs.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    libc.statx.argtypes = [
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.c_void_p,
+    ]
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    return libc
 
 
 def _last_error() -> OSError:
+    import ctypes
+
     code = ctypes.get_errno()
     return OSError(code, os.strerror(code))
 
@@ -88,7 +110,7 @@ def scan_copied_pages(pagemap_fd: int, start: int, stop: int) -> Iterator[tuple[
     In a mapping of a file such a page is a private copy. `pagemap_fd` is an open
     `/proc/PID/pagemap`. Raises OSError ENOTTY on kernels before 6.7.
     """
-    regions = ctypes.create_string_buffer(_REGION.size * _REGIONS_AT_ONCE)
+    regions = memoryview(bytearray(_REGION.size * _REGIONS_AT_ONCE))
     while start < stop:
         argument = bytearray(
             _SCAN_ARG.pack(
@@ -97,7 +119,7 @@ def scan_copied_pages(pagemap_fd: int, start: int, stop: int) -> Iterator[tuple[
                 start,
                 stop,
                 0,
-                ctypes.addressof(regions),
+                address_of(regions),
                 _REGIONS_AT_ONCE,
                 0,
                 _IS_FILE,
@@ -119,8 +141,7 @@ def scan_copied_pages(pagemap_fd: int, start: int, stop: int) -> Iterator[tuple[
 # --- memory of another process: process_vm_readv(2) ----------------------------------------------
 
 
-class _IoVec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+_IOVEC = struct.Struct("@PN")
 
 
 def read_process_memory(pid: int, address: int, buffer: memoryview) -> int:
@@ -128,9 +149,9 @@ def read_process_memory(pid: int, address: int, buffer: memoryview) -> int:
 
     Raises OSError: EPERM (ptrace access refused), EFAULT (nothing mapped at `address`), ESRCH.
     """
-    local = _IoVec(address_of(buffer), len(buffer))
-    remote = _IoVec(address, len(buffer))
-    count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+    local = _IOVEC.pack(address_of(buffer), len(buffer))
+    remote = _IOVEC.pack(address, len(buffer))
+    count = _libc().process_vm_readv(pid, local, 1, remote, 1, 0)
     if count < 0:
         raise _last_error()
     return int(count)
@@ -141,17 +162,20 @@ def read_process_memory(pid: int, address: int, buffer: memoryview) -> int:
 
 def address_of(buffer: memoryview) -> int:
     """Give the address of a writable buffer's first byte."""
+    import ctypes
+
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 def equal_bytes(a: memoryview, b: memoryview) -> bool:
     """Compare two writable buffers of equal length, without holding the interpreter lock."""
-    return bool(_libc.memcmp(address_of(a), address_of(b), len(a)) == 0)
+    return bool(_libc().memcmp(address_of(a), address_of(b), len(a)) == 0)
 
 
 # --- files: ioctl_ficlone(2), statx(2), statfs(2) ------------------------------------------------
 
 _FICLONE = 0x40049409
+_STAT_ROOM = 256
 _AT_EMPTY_PATH = 0x1000
 _STATX_DIOALIGN = 0x2000
 _BYPASSING = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x6969})
@@ -168,16 +192,16 @@ def clone_file(source_fd: int, target_fd: int) -> None:
 
 def allocate(fd: int, size: int) -> None:
     """Reserve blocks for `size` bytes (fallocate(2)). Raises OSError ENOSPC, EOPNOTSUPP."""
-    if _libc.fallocate(fd, 0, ctypes.c_long(0), ctypes.c_long(size)) != 0:
+    if _libc().fallocate(fd, 0, 0, size) != 0:
         raise _last_error()
 
 
 def filesystem_type(fd: int) -> int:
     """Give the filesystem's magic number (linux/magic.h)."""
-    buffer = ctypes.create_string_buffer(256)
-    if _libc.fstatfs(fd, buffer) != 0:
+    buffer = bytearray(_STAT_ROOM)
+    if _libc().fstatfs(fd, address_of(memoryview(buffer))) != 0:
         raise _last_error()
-    return int(ctypes.c_long.from_buffer(buffer).value) & 0xFFFFFFFF
+    return int(struct.unpack_from("@l", buffer)[0]) & 0xFFFFFFFF
 
 
 _FIEMAP = 0xC020660B
@@ -219,8 +243,9 @@ def bypasses_page_cache(fd: int) -> bool:
     Linux 6.1 and newer say so themselves (statx STATX_DIOALIGN); tmpfs accepts O_DIRECT since 6.6
     and reads the page cache all the same. On older kernels: ext4, xfs, btrfs, f2fs and NFS do.
     """
-    buffer = ctypes.create_string_buffer(256)
-    if _libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, buffer) == 0:
+    buffer = bytearray(_STAT_ROOM)
+    place = address_of(memoryview(buffer))
+    if _libc().statx(fd, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, place) == 0:
         (mask,) = struct.unpack_from("=I", buffer, 0)
         if mask & _STATX_DIOALIGN:
             (offset_align,) = struct.unpack_from("=I", buffer, 156)
@@ -248,19 +273,19 @@ def may_trace_any_process() -> bool:
 
 def set_process_name(name: bytes) -> None:
     """Set the name that ps and top show (15 bytes at most)."""
-    _libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
+    _libc().prctl(_PR_SET_NAME, name, 0, 0, 0)
 
 
 def set_not_dumpable() -> None:
     """Refuse core dumps and, to all without CAP_SYS_PTRACE, this process's /proc files."""
-    if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+    if _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise _last_error()
 
 
 def drop_capabilities() -> None:
     """Give up every capability for good (capset, ambient set, no_new_privs)."""
-    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _libc().prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("=Ii", _CAPSET_VERSION_3, 0)
-    if _libc.capset(header, struct.pack("=6I", *(0,) * 6)) != 0:
+    if _libc().capset(header, struct.pack("=6I", *(0,) * 6)) != 0:
         raise _last_error()
