@@ -9,10 +9,8 @@ import click
 
 from ..errors import ExitCode
 from ..records.names import printable
-from ..recover.compare import compare, compare_folders
 from ..recover.comparison.result import Cast, Comparison, FirstDifference, Result, TensorDifference
-from ..recover.dump import Wanted
-from ..recover.operands import names_a_process, open_operand
+from ..recover.routes import Wanted
 from .frame import Terminal, declare, with_options
 
 _TENSORS_SHOWN = 10
@@ -37,7 +35,8 @@ _ACCEPTED = {
     examples="""
 reef-recover compare recovered-4242 second-dump
 reef-recover compare a.safetensors b.safetensors --level values
-reef-recover compare backup.safetensors '4242:*step_8*'    # is this what it serves?
+reef-recover compare backup.safetensors '4242:*step_8*'    # the file that it mapped
+reef-recover compare backup.safetensors '4242:*step_8*' --source memory    # what it serves
 reef-recover compare '4242:*step_8*' '4243:*step_8*' --source memory
 """,
 )
@@ -61,20 +60,29 @@ reef-recover compare '4242:*step_8*' '4243:*step_8*' --source memory
 )
 def command(terminal: Terminal, a: str, b: str, level: str, source: str) -> int:
     """Compare, and say where the first difference is."""
+    from ..recover.compare import compare, compare_folders
+    from ..recover.operands import names_a_process, open_operand
+
+    doubts: list[str] = []
     if all(not names_a_process(side) and Path(side).is_dir() for side in (a, b)):
         comparison = compare_folders(Path(a), Path(b))
     else:
         with open_operand(a, Wanted(source)) as left, open_operand(b, Wanted(source)) as right:
             comparison = compare(left, right)
+            doubts = [side.doubt for side in (left, right) if side.doubt]
     terminal.document(comparison.to_json())
     for line in _lines(comparison):
         terminal.product(line)
-    accepted = comparison.result in _ACCEPTED[level]
+    for doubt in doubts:
+        terminal.warn(f"Not proven: {doubt}")
+    accepted = comparison.result in _ACCEPTED[level] and not doubts
     return ExitCode.HOLDS if accepted else ExitCode.DOES_NOT_HOLD
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
     yield comparison.result.value
+    if comparison.re_serialised:
+        yield "  The header, the order of the tensors or bytes behind them are not the same."
     if comparison.note:
         yield f"  {comparison.note}"
     for file, one in comparison.files or ():

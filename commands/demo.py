@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -47,6 +49,7 @@ def command(terminal: Terminal, directory: str | None) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="reefkit-demo-", dir=directory) as folder:
         story = _Story(terminal, Path(folder))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             digest = story.play()
         finally:
@@ -89,6 +92,7 @@ class _Story:
         shutil.rmtree(self.folder / "runs")
 
         self.run("scan", "--pid", pid)
+        self._pinned = True
         pinned = self.run("pin", "--pid", pid, may_be_refused=True) == ExitCode.HOLDS
         self._pinned = pinned
         first, second = str(self.folder / "first"), str(self.folder / "second")
@@ -108,9 +112,10 @@ class _Story:
         """Run one command as a person would and show it. Raises DoesNotHold when it fails."""
         shown = shlex.join(["reef-recover", *arguments])
         self.tell(f"\n$ {shown}")
+        quiet = ["--quiet"] if self.terminal.quiet else []
         done = subprocess.run(
-            [sys.executable, "-m", "reefkit.cli", *arguments],
-            stdout=sys.stderr if self.terminal.as_json else None,
+            [sys.executable, "-m", "reefkit.cli", *arguments, *quiet],
+            stdout=self._stdout(),
             check=False,
         )
         self.steps.append({"command": shown, "exit_code": done.returncode})
@@ -119,6 +124,11 @@ class _Story:
         elif done.returncode:
             raise DoesNotHold(f"The rehearsal failed at `{shown}` (exit code {done.returncode}).")
         return done.returncode
+
+    def _stdout(self) -> TextIO | int | None:
+        if self.terminal.quiet:
+            return subprocess.DEVNULL
+        return sys.stderr if self.terminal.as_json else None
 
     def tell(self, text: str) -> None:
         """Print a line of the story; on stderr where stdout is for JSON."""

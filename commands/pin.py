@@ -33,7 +33,7 @@ reef-recover pins
     click.option("--match", metavar="GLOB", help="Only files whose path, its end, or name fits."),
     click.option("--any-format", is_flag=True, help="Every deleted file, not only safetensors."),
     click.option(
-        "--timeout", type=click.FloatRange(min=1), metavar="SECONDS", help="Let go after this."
+        "--timeout", type=click.IntRange(1, 10**9), metavar="SECONDS", help="Let go after this."
     ),
     *tree_options,
 )
@@ -42,7 +42,7 @@ def command(
     pid: int | None,
     match: str | None,
     any_format: bool,
-    timeout: float | None,
+    timeout: int | None,
     children: bool,
     cgroup: bool,
 ) -> int:

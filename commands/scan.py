@@ -86,7 +86,7 @@ def command(
 
 def refuse_when_blind(pid: int, result: Scan) -> None:
     """Raise NotPermitted when nothing of the process could be looked into."""
-    if result.refused and len(result.refused) == result.processes:
+    if result.refused and not result.candidates and len(result.refused) == result.processes:
         raise NotPermitted(
             result.refused[0].reason,
             remedy=f"`reef-recover doctor --pid {pid}` says what blocks it and how to open it.",

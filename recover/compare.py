@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import NoReturn
 
-from ..errors import HeaderError, NothingFound
+from ..errors import HeaderError, NothingFound, Unusable
 from ..records.names import decoded, printable
 from .comparison.result import Comparison, FirstDifference, Result, combine
 from .comparison.tensors import Checkpoint, compare_tensors
@@ -52,7 +52,7 @@ def compare(a: Readable, b: Readable) -> Comparison:
 def compare_folders(a: Path, b: Path) -> Comparison:
     """Compare the regular files of two folders by their relative paths; the worst decides.
 
-    Links to files are followed, links to folders are not. reefkit's own records are left out, and
+    Links to files are followed; a link to a folder raises Unusable. reefkit's own records are left out, and
     what is neither file nor folder is counted in the note. Raises NotPermitted or Unusable for what
     cannot be read, and NothingFound when neither folder has a file.
     """
@@ -90,7 +90,12 @@ def _list(folder: Path) -> tuple[dict[str, Path], int]:
     files: dict[str, Path] = {}
     others = 0
     for parent, folders, names in os.walk(folder, onerror=_raise):
-        others += sum(os.path.islink(os.path.join(parent, name)) for name in folders)
+        for name in folders:
+            if os.path.islink(link := os.path.join(parent, name)):
+                raise Unusable(
+                    f"{printable(os.fsencode(link))} is a link to a folder, which is not followed.",
+                    remedy="Compare the folders that it leads to by themselves.",
+                )
         for name in names:
             path = Path(parent, name)
             if name == _RECORD or name.endswith(_MAP_SUFFIX):

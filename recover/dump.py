@@ -11,11 +11,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Enum
 
 from ..errors import NotPermitted, ProcessGone
 from ..records.names import decoded
 from .process import Process
+from .routes import Wanted
 from .save.file_route import facts_of_inode, recover_from_file
 from .save.job import Job, Listener
 from .save.memory_proof import MemoryView
@@ -28,14 +28,6 @@ from .sources import FileSource
 
 _JOBS_MAX = 4
 _DOCTOR = "`reef-recover doctor --pid {}` says what blocks each route and how to open it."
-
-
-class Wanted(str, Enum):
-    """Which routes may be used."""
-
-    AUTO = "auto"
-    FILE = "file"
-    MEMORY = "memory"
 
 
 @dataclass(frozen=True)

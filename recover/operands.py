@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..errors import DoesNotHold, NothingFound, NotPermitted, Unusable
 from ..records.names import decoded, printable
-from .dump import Wanted
 from .held import HeldFiles
 from .readable import FileReadable, Readable
+from .routes import Wanted
 from .save.destination import RECORD
 from .save.memory_proof import MemoryView, length_in_memory
 from .scan import Candidate
@@ -24,9 +24,10 @@ _RECORD_SUFFIXES = (".rescue.map",)
 class SourceReadable:
     """A recovery source, read like a file."""
 
-    def __init__(self, source: Source, size: int, label: str) -> None:
+    def __init__(self, source: Source, size: int, label: str, doubt: str | None = None) -> None:
         self.size = size
         self.label = label
+        self.doubt = doubt
         self._source = source
 
     def read(self, offset: int, length: int) -> bytes:
@@ -122,6 +123,7 @@ def _open_candidate(
     view = MemoryView(held.processes[mapped[0].pid], mapped[0])
     with view.open(None) as whole:
         known = file.size if file else candidate.path_size
-        size = length_in_memory(whole, view.mapped_stop(), candidate.header, known).size
-    with view.open(size) as source:
-        yield SourceReadable(source, size, label)
+        length = length_in_memory(whole, view.mapped_stop(), candidate.header, known)
+    with view.open(length.size) as source:
+        doubt = None if length.known else f"{label}: {length.reason}"
+        yield SourceReadable(source, length.size, label, doubt)

@@ -16,12 +16,13 @@ from ..records.documents import to_text
 from ..records.names import decoded
 from . import holder
 from .process import Process, ProcessIdentity
-from .scan import Candidate, Scanner, State
+from .scan import Candidate, Scanner, State, locate
 from .sources import FileSource
 from .tree import all_pids
 
 SCHEMA = "reefkit.pin/1"
 _RECORD_LIMIT = 16 << 20
+_LAST_SECOND = 253402300799  # of the year 9999
 _RECORD_LINK = f"/memfd:{holder.RECORD_NAME} (deleted)".encode()
 
 
@@ -126,7 +127,7 @@ def find_pins() -> Iterator[Pin]:
 
 
 def _read_pin(process: Process) -> Pin | None:
-    if int(process.status()["Uid"].split()[1]) != os.geteuid():
+    if int(process.status()["Uid"].split()[1]) != os.geteuid() or not _is_neighbour(process):
         return None
     for file in process.open_files():
         if file.name == _RECORD_LINK:
@@ -139,15 +140,27 @@ def _read_pin(process: Process) -> Pin | None:
     return None
 
 
+def _is_neighbour(process: Process) -> bool:
+    """Tell whether a process lives in this one's namespaces.
+
+    The root user of a container is the same user to the kernel, and could offer anything as the
+    host's pins.
+    """
+    return all(
+        process.link(f"ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}".encode())
+        for kind in ("user", "mnt", "pid")
+    )
+
+
 def _parse(pid: int, record: bytes) -> Pin | None:
-    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+    with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
         document = json.loads(record)
         if document["schema"] == SCHEMA:
             timeout = document["timeout"]
             return Pin(
                 holder=pid,
                 target=dict(document["target"]),
-                since=int(document["since"]),
+                since=min(max(int(document["since"]), 0), _LAST_SECOND),
                 timeout=None if timeout is None else float(timeout),
                 files=tuple(PinnedFile.from_json(entry) for entry in document["files"]),
             )
@@ -157,8 +170,20 @@ def _parse(pid: int, record: bytes) -> Pin | None:
 def take_out(pin: Pin, process: Process, scanner: Scanner) -> None:
     """Open the files of a pin into `scanner`. Raises NotPermitted, ProcessGone."""
     for file in pin.files:
-        fd = process.open_descriptor(file.descriptor)
-        scanner.add_open_file(process, fd, file.name, file.state, file.command, file.descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            fd = process.open_descriptor(file.descriptor)
+            scanner.add_open_file(process, fd, file.name, _state_now(process, file), file.command)
+
+
+def _state_now(process: Process, file: PinnedFile) -> State:
+    """Tell what became of a file that was at its path when it was pinned.
+
+    Seen from here a path of another mount namespace is missing: then the file counts as deleted,
+    and is saved.
+    """
+    if file.state is not State.LIVE:
+        return file.state
+    return locate(process, file.name, (file.device, file.inode), trusted=True)[0]
 
 
 def release(pin: Pin) -> None:

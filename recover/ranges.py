@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -38,6 +39,24 @@ def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:
 def intersect(ranges: Iterable[Range], window: Range) -> tuple[Range, ...]:
     """Keep the parts that lie inside `window`."""
     return merge(Range(max(r.start, window.start), min(r.stop, window.stop)) for r in ranges)
+
+
+def within(merged: Sequence[Range], window: Range) -> tuple[Range, ...]:
+    """Do as `intersect` for ranges that `merge` gave: fast where there are many."""
+    first = bisect_right(merged, window.start, key=_stop)
+    last = bisect_left(merged, window.stop, key=_start)
+    pieces = (
+        Range(max(r.start, window.start), min(r.stop, window.stop)) for r in merged[first:last]
+    )
+    return tuple(piece for piece in pieces if piece.size > 0)
+
+
+def _start(piece: Range) -> int:
+    return piece.start
+
+
+def _stop(piece: Range) -> int:
+    return piece.stop
 
 
 def subtract(window: Range, ranges: Iterable[Range]) -> tuple[Range, ...]:

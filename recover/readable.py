@@ -25,6 +25,11 @@ class Readable(Protocol):
         """What to call it in messages; safe to print."""
         ...
 
+    @property
+    def doubt(self) -> str | None:
+        """Say why these may not be all of the file's bytes; None when they surely are."""
+        ...
+
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes; fewer than asked for only at the end."""
         ...
@@ -46,6 +51,12 @@ class FileReadable:
             os.close(self._fd)
             raise Unusable(f"{self.label} is not a regular file.", remedy="Name a regular file.")
         self.size = status.st_size
+        self.doubt: str | None = None
+        if path.name.endswith(".partial"):
+            self.doubt = f"{self.label} is an incomplete recovery; what is missing reads as zeros."
+        if not self.size and os.pread(self._fd, 1, 0):
+            os.close(self._fd)
+            raise Unusable(f"{self.label} has no length (a file of /proc or /sys).")
 
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes; fewer than asked for only at the end. Raises NotPermitted or Unusable."""

@@ -22,7 +22,8 @@ from .formats.safetensors import Header, read_header
 from .formats.sniff import Kind, kind_of
 from .mappings import FileMapping, OpenFile
 from .process import Process
-from .sources import FileSource, Holding, MemorySource, Route, Source, open_file, read_available
+from .routes import Route
+from .sources import FileSource, Holding, MemorySource, Source, open_file, read_available
 
 SCHEMA = "reefkit.scan/1"
 _SNIFFED = 4096
@@ -225,7 +226,7 @@ class Scanner:
         return Scan(tuple(found), self._processes, len(self._files), tuple(self._refused))
 
     def add_open_file(
-        self, process: Process, fd: int, name: bytes, state: State, command: str, number: int
+        self, process: Process, fd: int, name: bytes, state: State, command: str
     ) -> None:
         """Take in a file that was opened elsewhere, under the name and state it had then."""
         source = FileSource(fd, Route.FD)
@@ -238,7 +239,7 @@ class Scanner:
         found = _Found(
             identity, True, identity, state, name, _content(source, name, info.st_size), None
         )
-        self._add(found, source, None, command, Holding(process.pid, (), (number,)))
+        self._add(found, source, None, command, Holding(process.pid, info.st_ino, (), ()))
 
     def _examine(self, process: Process, group: _Group) -> bool | None:
         """Open and classify one file; False when it is a candidate in no process.
@@ -344,6 +345,7 @@ def _groups(process: Process) -> list[_Group]:
             inode=key[1],
             holding=Holding(
                 process.pid,
+                key[1],
                 tuple(mapped.get(key, ())),
                 tuple(file.number for file in opened.get(key, ())),
             ),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from itertools import pairwise
 from typing import Protocol
 
 from ..errors import NotPermitted, ProcessGone, Unusable
@@ -20,16 +21,9 @@ from . import linux
 from .mappings import FileMapping
 from .process import Process
 from .ranges import Range, merge, subtract
+from .routes import Route
 
 _AT_ONCE = 0x7FFFF000  # MAX_RW_COUNT: include/linux/fs.h
-
-
-class Route(str, Enum):
-    """A way to the bytes, best first."""
-
-    MAP_FILES = "map_files"
-    FD = "fd"
-    MEMORY = "memory"
 
 
 @dataclass(frozen=True)
@@ -37,6 +31,7 @@ class Holding:
     """How one process holds one file: by mappings, by descriptors, or both."""
 
     pid: int
+    inode: int
     mappings: tuple[FileMapping, ...]
     descriptors: tuple[int, ...]
 
@@ -157,6 +152,7 @@ class MemorySource:
         self.process = process
         self.segments = tuple(_segments(mappings, size))
         self.extents = merge(segment for segment, _ in self.segments)
+        self._starts = [segment.start for segment, _ in self.segments]
         self._fd: int | None = None
         try:
             self._fd = process.open_memory("mem")
@@ -179,11 +175,12 @@ class MemorySource:
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Read up to the end of the mapping that covers `offset`; 0 when none does."""
-        for segment, address in self.segments:
-            if segment.start <= offset < segment.stop:
-                length = min(len(buffer), segment.stop - offset, _AT_ONCE)
-                return self._read(buffer[:length], address + offset - segment.start)
-        return 0
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0 or offset >= self.segments[index][0].stop:
+            return 0
+        segment, address = self.segments[index]
+        length = min(len(buffer), segment.stop - offset, _AT_ONCE)
+        return self._read(buffer[:length], address + offset - segment.start)
 
     def _read(self, buffer: memoryview, address: int) -> int:
         if self._fd is None:
@@ -202,16 +199,20 @@ class MemorySource:
 
 def _segments(mappings: Iterable[FileMapping], size: int | None) -> list[tuple[Range, int]]:
     """Give file ranges with the address of each, such that no two overlap, in file order."""
-    taken: list[Range] = []
+    windows = [(_cut(m.file_range, size), m.start) for m in mappings]
+    in_order = sorted(windows)
+    if all(a.stop <= b.start for (a, _), (b, _) in pairwise(in_order)):
+        return [(window, address) for window, address in in_order if window.size]
+    taken: tuple[Range, ...] = ()
     chosen: list[tuple[Range, int]] = []
-    for mapping in mappings:
-        window = mapping.file_range
-        if size is not None:
-            window = Range(min(window.start, size), min(window.stop, size))
-        for free in subtract(window, taken):
-            chosen.append((free, mapping.start + free.start - mapping.offset))
-        taken.append(window)
+    for window, address in windows:
+        chosen += [(free, address + free.start - window.start) for free in subtract(window, taken)]
+        taken = merge((*taken, window))
     return sorted(chosen)
+
+
+def _cut(window: Range, size: int | None) -> Range:
+    return window if size is None else Range(min(window.start, size), min(window.stop, size))
 
 
 def open_file(process: Process, holding: Holding) -> FileSource:
@@ -225,7 +226,7 @@ def open_file(process: Process, holding: Holding) -> FileSource:
     refusals: list[NotPermitted] = []
     for mapping in holding.mappings:
         try:
-            return _checked(process.open_mapped(mapping), mapping.inode, Route.MAP_FILES)
+            return _checked(process.open_mapped(mapping), holding.inode, Route.MAP_FILES)
         except FileNotFoundError:
             continue
         except (NotPermitted, OSError) as error:
@@ -233,7 +234,7 @@ def open_file(process: Process, holding: Holding) -> FileSource:
             break
     for number in holding.descriptors:
         try:
-            return FileSource(process.open_descriptor(number), Route.FD)
+            return _checked(process.open_descriptor(number), holding.inode, Route.FD)
         except FileNotFoundError:
             continue
         except (NotPermitted, OSError) as error:
@@ -255,10 +256,10 @@ def _refusal(error: NotPermitted | OSError, where: str) -> NotPermitted:
 
 
 def _checked(fd: int, inode: int, route: Route) -> FileSource:
-    """Refuse another file that was mapped at the same addresses meanwhile."""
+    """Refuse another file that took the place meanwhile."""
     if os.fstat(fd).st_ino != inode:
         os.close(fd)
-        raise FileNotFoundError(errno.ENOENT, "another file is mapped there now")
+        raise FileNotFoundError(errno.ENOENT, "another file is there now")
     return FileSource(fd, route)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ..sources import Route
+from ..routes import Route
 from .probes import Probes
 from .rights import CallerFacts, Capability, TargetFacts
 

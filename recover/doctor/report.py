@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...errors import NotPermitted, ProcessGone
 from ..process import Life, Process
 from ..procfs import is_hidden
-from ..sources import Route
+from ..routes import Route
 from .causes import Cause, explain
 from .probes import Census, Probes, Step, census, own_child, probe
 from .remedies import remedy_for

@@ -24,7 +24,8 @@ from ...records.names import printable
 from .. import linux
 from ..linux import PAGE, equal_bytes
 from ..ranges import Range, intersect
-from ..sources import FileSource, Route
+from ..routes import Route
+from ..sources import FileSource
 from .outputs import PRIVATE_MODE, Attributes
 from .rescue_map import RescueMap
 from .slots import Slot, slot_for

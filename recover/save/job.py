@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..ranges import Range, merge, subtract
+from ..routes import Route
 from ..scan import Candidate
-from ..sources import Route, Source
+from ..sources import Source
 from .outputs import Output
 from .rescue_map import RescueMap
 from .transfer import Plan, Progress, Transfer, transfer

@@ -12,15 +12,16 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from ...errors import NotPermitted, ProcessGone
+from .. import linux
 from ..formats.safetensors import Header
 from ..linux import PAGE
 from ..mappings import FileMapping
 from ..pagemap import copied_ranges
 from ..process import Process
-from ..ranges import Range, intersect, total
+from ..ranges import Range, merge, total, within
 from ..sources import Holding, MemorySource, Source, read_available
 
-_SUSPICIOUS_ZEROS = 16
+_SUSPICIOUS_ZEROS = 1
 _COMPARED_AT_ONCE = 1 << 20
 
 
@@ -33,8 +34,8 @@ class MemoryView:
 
     def mappings(self) -> tuple[FileMapping, ...]:
         """Give the mappings of the file as they are now. Raises NotPermitted, ProcessGone."""
-        files = {(m.device, m.inode, m.name) for m in self.holding.mappings}
-        return tuple(m for m in self.process.mappings() if (m.device, m.inode, m.name) in files)
+        files = {(m.device, m.inode) for m in self.holding.mappings}
+        return tuple(m for m in self.process.mappings() if (m.device, m.inode) in files)
 
     def mapped_stop(self) -> int:
         """Give the offset in the file behind the last page that was mapped."""
@@ -57,8 +58,16 @@ class MemoryView:
             source.close()
 
     def copied(self, source: MemorySource) -> tuple[Range, ...] | None:
-        """Give the copied ranges of what `source` reads; None where the page map cannot tell."""
-        return self._copied(source.segments)
+        """Give the copied ranges of what `source` reads; None where the page map cannot tell.
+
+        In a shared mapping there are none: every page is the file's.
+        """
+        shared = [m for m in self.holding.mappings if m.flags & linux.SHARED]
+        return self._copied(
+            (piece, address)
+            for piece, address in source.segments
+            if not any(m.start <= address < m.stop for m in shared)
+        )
 
     def _copied(self, views: Iterable[tuple[Range, int]]) -> tuple[Range, ...] | None:
         with contextlib.suppress(OSError, NotPermitted, ProcessGone):
@@ -109,13 +118,13 @@ def differing_tensors(
     header: Header, a: Source, b: Source, pages: Iterable[Range]
 ) -> tuple[str, ...]:
     """Name the tensors of which the two sources hold other bytes, looking at `pages` only."""
-    ranges = tuple(pages)
+    ranges = merge(pages)
     suspects = set(header.touched(ranges))
     return tuple(
         tensor.name
         for tensor in header.tensors
         if tensor.name in suspects
-        and any(differs(a, b, piece) for piece in intersect(ranges, header.span(tensor)))
+        and any(differs(a, b, piece) for piece in within(ranges, header.span(tensor)))
     )
 
 

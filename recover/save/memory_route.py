@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from ...errors import ProcessGone
 from ..ranges import Range, merge, total
+from ..routes import Route
 from ..scan import Candidate
-from ..sources import FileSource, MemorySource, Route
+from ..sources import FileSource, MemorySource
 from .header_facts import HeaderFacts, read_header_facts
 from .job import Job, map_of, save
 from .memory_proof import Length, MemoryView, differing_tensors, differs, length_in_memory
@@ -41,7 +42,7 @@ def recover_from_memory(
     """
     output = job.output
     with memory.open(None) as whole:
-        header = read_header_facts(whole, None)
+        header = read_header_facts(file if file else whole, None)
         known_size = os.fstat(file.fd).st_size if file else path_size
         length = length_in_memory(whole, memory.mapped_stop(), header.header, known_size)
     with memory.open(length.size) as source:

@@ -62,6 +62,7 @@ class Stream:
     def __init__(self, fd: int, *, as_tar: bool) -> None:
         self.as_tar = as_tar
         self._fd = fd
+        os.set_blocking(fd, True)
         self._names: set[bytes] = set()
 
     def open(self, path: bytes, facts: dict[str, str]) -> StreamOutput:

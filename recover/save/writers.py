@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...errors import NotPermitted, ProcessGone
+from ...records.names import decoded
 from .. import linux
 from ..process import Process
-from ..scan import command_line
 from ..tree import all_pids
 
 
@@ -43,7 +43,7 @@ def find_writers(names: Mapping[tuple[int, int], bytes]) -> WriterSearch:
             try:
                 with Process(pid, is_listed=True) as process:
                     for key, by in _writes(process, names):
-                        found[key].append(Writer(pid, command_line(process), by))
+                        found[key].append(Writer(pid, decoded(process.comm()), by))
             except NotPermitted:
                 hidden += 1
     return WriterSearch({key: tuple(writers) for key, writers in found.items()}, hidden)

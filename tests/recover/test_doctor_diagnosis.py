@@ -15,7 +15,7 @@ from reefkit.recover.doctor.probes import Probes, Step, resident_address
 from reefkit.recover.doctor.report import Row, diagnose
 from reefkit.recover.doctor.rights import CallerFacts, Capability, TargetFacts, hidepid_of
 from reefkit.recover.process import Life
-from reefkit.recover.sources import Route
+from reefkit.recover.routes import Route
 
 USER = CallerFacts(
     uid=1000,

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reefkit.recover.ranges import Range, intersect, merge, subtract
+from reefkit.recover.routes import Route
 from reefkit.recover.save import transfer as module
 from reefkit.recover.save.transfer import BLOCK, Plan, Progress, Transfer, fill, transfer
-from reefkit.recover.sources import Route, Source
+from reefkit.recover.sources import Source
 
 PAGE = 4096
 SIZES = [0, 1, PAGE - 1, PAGE, PAGE + 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 123]
