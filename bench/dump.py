@@ -44,6 +44,7 @@ from reefkit.recover.rehearsal import write_adapter
 
 SLOWER = Floor(1.5, plus=0.3)
 TWO_COPIES = Floor(1 / 3)
+LARGE = 2 << 30  # the size that the floor for two copies is about
 ANONYMOUS_MAX = 80_000_000
 SMALL_ROUNDS = 3  # as many more, since a round takes a second
 GCORE_SECONDS = 120
@@ -87,7 +88,7 @@ def main() -> int:
         digest = write_adapter(path)
         with lost(path) as (pid, fd):
             victim = Victim(pid, fd, os.fstat(fd).st_size, digest)
-            measure(table, here, victim, asked.repeat + SMALL_ROUNDS, twice_floor=None)
+            measure(table, here, victim, asked.repeat + SMALL_ROUNDS)
         digest = write_adapter(path)
         with lost(path) as (pid, fd):
             victim = Victim(pid, fd, os.fstat(fd).st_size, digest)
@@ -95,14 +96,12 @@ def main() -> int:
         digest = write_large(path, asked.size << 20)
         with lost(path) as (pid, fd):
             victim = Victim(pid, fd, os.fstat(fd).st_size, digest)
-            measure(table, here, victim, asked.repeat, twice_floor=TWO_COPIES)
+            measure(table, here, victim, asked.repeat)
         note(table, here, asked)
     return table.end()
 
 
-def measure(
-    table: Table, here: Place, victim: Victim, rounds: int, *, twice_floor: Floor | None
-) -> None:
+def measure(table: Table, here: Place, victim: Victim, rounds: int) -> None:
     """Measure the file route: time, our memory, and what it costs the process."""
     before = cost_of(victim.pid)
     sides = {
@@ -115,14 +114,14 @@ def measure(
             victim.path,
         ),
     }
-    rehearse = twice_floor is None
-    times = alternate(sides, rounds, before=partial(here.fresh, victim.path), rehearse=rehearse)
+    large = victim.size >= LARGE
+    times = alternate(sides, rounds, before=partial(here.fresh, victim.path), rehearse=not large)
     slower = max((OPENSSL, COPY), key=lambda name: times[name].best)
     other = COPY if slower == OPENSSL else OPENSSL
     what = f"{OURS}, {victim.named}"
     table.ratio(what, times[OURS], times[slower], slower, SLOWER)
     table.ratio(what, times[OURS], times[other], other)
-    table.ratio(what, times[OURS], times[TWICE], TWICE, twice_floor)
+    table.ratio(what, times[OURS], times[TWICE], TWICE, TWO_COPIES if large else None)
     table.ratio(f"{STREAM}, {victim.named}", times[STREAM], times[OPENSSL], OPENSSL)
     here.fresh(victim.path)
     peak = peak_anonymous(here, dump_command(here, victim))

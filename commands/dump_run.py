@@ -123,9 +123,7 @@ def _chosen(held: HeldFiles, options: Options) -> tuple[Candidate, ...]:
     if not chosen:
         raise NothingFound(
             nothing_found(held.scan),
-            remedy=None
-            if options.any_format
-            else "--any-format saves every deleted file of any kind.",
+            remedy=None if options.any_format else "--any-format saves deleted files of any kind.",
         )
     return chosen
 
@@ -142,17 +140,17 @@ def _to_folder(
 ) -> Recovery:
     folder = OutputFolder(path, force=force)
     try:
-        earlier = folder.read_record()
-        if earlier is not None and not force and not held.is_of(earlier.get("process")):
+        earlier = None if force else folder.read_record()
+        if earlier is not None and not held.is_of(earlier.get("process")):
             raise DestinationExists(
                 f"{printable(path)} holds the recovery of another process.",
                 remedy="Choose another --out, or overwrite with --force.",
             )
+        if earlier is not None:
+            request = _without_finished(request, earlier, folder)
         try:
             recovery = _recovery(held, request, dump(request, folder, progress))
-            folder.write_record(
-                _joined(earlier, recovery, folder) if earlier else recovery.to_json()
-            )
+            folder.write_record(_joined(earlier, recovery, folder))
         except OSError as error:
             if error.errno in _FULL:
                 raise _full(path, request) from None
@@ -163,6 +161,31 @@ def _to_folder(
         )
     finally:
         folder.close()
+
+
+def _without_finished(
+    request: Request, earlier: Mapping[str, object], folder: OutputFolder
+) -> Request:
+    """Leave out what an earlier run saved exactly, unless that is everything."""
+    finished = {
+        _source_of(entry)
+        for entry in _entries(earlier)
+        if Verdict(str(entry["verdict"])).is_exact and folder.has(str(entry.get("path")))
+    }
+    left = tuple(c for c in request.candidates if _identity_of(c) not in finished)
+    return replace(request, candidates=left or request.candidates)
+
+
+def _identity_of(candidate: Candidate) -> tuple[object, ...]:
+    return (candidate.name.hex(), candidate.device, candidate.inode)
+
+
+def _source_of(entry: Mapping[str, object]) -> tuple[object, ...]:
+    source = entry.get("source")
+    if not isinstance(source, dict):
+        return ()
+    facts = cast("dict[str, object]", source)
+    return tuple(facts.get(key) for key in ("path_bytes", "device", "inode"))
 
 
 def _recovery(held: HeldFiles, request: Request, result: Dump) -> Recovery:
@@ -176,20 +199,21 @@ def _recovery(held: HeldFiles, request: Request, result: Dump) -> Recovery:
 
 
 def _joined(
-    earlier: Mapping[str, object], recovery: Recovery, folder: OutputFolder
+    earlier: Mapping[str, object] | None, recovery: Recovery, folder: OutputFolder
 ) -> dict[str, object]:
-    """Keep what an earlier run recorded of files that this one did not touch."""
+    """Keep what an earlier run recorded of files that this one did not save anew."""
     document = recovery.to_json()
-    new = {file.path for file in recovery.files}
+    saved = _entries(document)
+    new = {_source_of(entry) for entry in saved} | {entry.get("path") for entry in saved}
     kept = [
         entry
-        for entry in _entries(earlier)
-        if entry.get("path") not in new and folder.has(str(entry.get("path")))
+        for entry in _entries(earlier or {})
+        if not {_source_of(entry), entry.get("path")} & new and folder.has(str(entry.get("path")))
     ]
     verdicts = [Verdict(str(entry["verdict"])) for entry in kept]
     return {
         **document,
-        "files": [*kept, *(file.to_json() for file in recovery.files)],
+        "files": [*kept, *saved],
         "verdict": worst([recovery.verdict, *verdicts]).value,
     }
 

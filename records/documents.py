@@ -16,8 +16,13 @@ def to_text(document: Mapping[str, object]) -> str:
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def write_atomically(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
+def write_atomically(
+    folder: int, name: str, data: bytes, mode: int = 0o600, *, durable: bool = True
+) -> None:
     """Write `name` in the folder held open as `folder`: temporary file, fsync, rename, fsync.
+
+    Without `durable` there is no fsync: a crash of the process leaves the old file or the new
+    one, one of the machine may leave neither.
 
     The file replaces what was there; a link there is replaced, not followed. The temporary name
     follows from `name`, so that what a crash leaves behind goes with the next write: one writer
@@ -31,12 +36,14 @@ def write_atomically(folder: int, name: str, data: bytes, mode: int = 0o600) -> 
         with open(fd, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(fd)
+            if durable:
+                os.fsync(fd)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         _remove(folder, temporary)
         raise
-    os.fsync(folder)
+    if durable:
+        os.fsync(folder)
 
 
 def _remove(folder: int, name: str) -> None:

@@ -52,9 +52,9 @@ def compare(a: Readable, b: Readable) -> Comparison:
 def compare_folders(a: Path, b: Path) -> Comparison:
     """Compare the regular files of two folders by their relative paths; the worst decides.
 
-    Links to files are followed; a link to a folder raises Unusable. reefkit's own records are left out, and
-    what is neither file nor folder is counted in the note. Raises NotPermitted or Unusable for what
-    cannot be read, and NothingFound when neither folder has a file.
+    Links to files are followed. reefkit's own records are left out, and what is neither file nor
+    folder is counted in the note. Raises NotPermitted or Unusable for what cannot be read, Unusable
+    for a link to a folder, and NothingFound when neither folder has a file.
     """
     in_a, others_in_a = _list(a)
     in_b, others_in_b = _list(b)

@@ -179,7 +179,10 @@ _STAT_ROOM = 256
 _AT_EMPTY_PATH = 0x1000
 _STATX_DIOALIGN = 0x2000
 _BYPASSING = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x6969})
-NFS_MAGIC = 0x6969
+NFS_MAGIC, BTRFS_MAGIC, OVERLAY_MAGIC = 0x6969, 0x9123683E, 0x794C7630
+KERNEL_MAGICS = frozenset(  # files that the kernel makes up: reading may have effects, or block
+    {0x9FA0, 0x62656572, 0x74726163, 0x64626720, 0x63677270, 0x27E0EB, 0x73636673, 0xCAFE4A11}
+)
 
 
 def clone_file(source_fd: int, target_fd: int) -> None:

@@ -248,14 +248,29 @@ class Process:
         whatever root directory the process has (chroot), else from that of the process's
         mounts. Raises OSError.
         """
+        return os.lstat(self._from_here(path), dir_fd=self._directory)
+
+    def masks_devices(self, path: bytes) -> bool:
+        """Tell whether the filesystem of a path shows other devices in maps than in stat."""
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            fd = os.open(self._from_here(path), flags, dir_fd=self._directory)
+            try:
+                return linux.filesystem_type(fd) in (linux.BTRFS_MAGIC, linux.OVERLAY_MAGIC)
+            finally:
+                os.close(fd)
+        return False
+
+    def _from_here(self, path: bytes) -> bytes:
+        """Give a path that leads to the same from the handle on /proc/PID."""
         if self._shares_mounts is None:
             self._shares_mounts = self.mount_namespace() == os.readlink(b"/proc/self/ns/mnt")
-        if self._shares_mounts:
-            return os.lstat(path)
+        if self._shares_mounts and path.startswith(b"/"):
+            return path
         root = self.link("root").rstrip(b"/") + b"/"
         if not path.startswith(root):
             raise FileNotFoundError(errno.ENOENT, "outside the process's root directory", path)
-        return os.lstat(b"root/" + path.removeprefix(root), dir_fd=self._directory)
+        return b"root/" + path.removeprefix(root)
 
     # --- memory ---
 

@@ -8,16 +8,19 @@ import stat
 
 from ..errors import NotPermitted, ProcessGone
 from ..records.names import printable
+from . import linux
 
 
 def open_regular(directory: int, name: str) -> int:
-    """Open through a magic link, only when it leads to a regular file.
+    """Open through a magic link, only when it leads to a regular file on a real filesystem.
 
-    Opening a device or a pipe has effects; an O_PATH handle has none.
+    Opening a device, a pipe or a file of /proc has effects; an O_PATH handle has none.
     """
     handle = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        info = os.fstat(handle)
+        made_up = not os.major(info.st_dev) and linux.filesystem_type(handle) in linux.KERNEL_MAGICS
+        if not stat.S_ISREG(info.st_mode) or made_up:
             raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
     finally:

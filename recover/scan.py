@@ -177,6 +177,7 @@ class Scanner:
         self._any_format = any_format
         self._keep_open = keep_open
         self._candidates: dict[tuple[object, ...], Candidate] = {}
+        self._contents: dict[tuple[int, ...], _Content] = {}
         self._known_at: dict[tuple[object, ...], tuple[int, int]] = {}
         self._uninteresting: set[tuple[int, int, bytes]] = set()
         self._files: set[tuple[int, int, bytes]] = set()
@@ -250,7 +251,7 @@ class Scanner:
         source, blocked_by = _open(process, group.holding)
         keep = False
         try:
-            found = _find(process, group, source)
+            found = _find(process, group, source, self._contents)
             if not self._wanted(found):
                 return False if found.trusted else None
             if self._keep_open and isinstance(source, FileSource):
@@ -304,17 +305,31 @@ class Scanner:
         self._candidates[key] = replace(better, holdings=tuple(together))
 
 
-def _find(process: Process, group: _Group, source: Source | None) -> _Found:
-    """Tell which file it is, what became of its path, and what is in it."""
+def _find(
+    process: Process,
+    group: _Group,
+    source: Source | None,
+    contents: dict[tuple[int, ...], _Content],
+) -> _Found:
+    """Tell which file it is, what became of its path, and what is in it.
+
+    What is in an inode that did not change is looked up only once, in `contents`.
+    """
+    version: tuple[int, ...] | None = None
     identity, trusted = (group.device, group.inode), False
     if isinstance(source, FileSource):
         info = os.fstat(source.fd)
         identity, trusted = (info.st_dev, info.st_ino), True
+        version = (*identity, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     state, path = locate(process, group.name, identity, trusted=trusted)
     if isinstance(source, FileSource) and _is_silly_renamed(path, source.fd):
         state = State.DELETED
     path_size = _live_size(process, state, path)
-    content = _content(source, path, path_size)
+    content = contents.get(version) if version else None
+    if content is None:
+        content = _content(source, path, path_size)
+        if version:
+            contents[version] = content
     where = (group.device, group.inode, path, process.mount_namespace())
     return _Found(identity, trusted, where, state, path, content, path_size)
 
@@ -398,15 +413,16 @@ def locate(
 ) -> tuple[State, bytes]:
     """Tell what became of the path in the process's own root directory.
 
-    `identity` is (device, inode); only when it is `trusted` (from fstat) is the device compared,
-    since btrfs and overlay show another one in maps. An inode that is held cannot be given to
-    another file, so its number at the same path says enough.
+    `identity` is (device, inode). When it is not `trusted` (not from fstat), another device is let
+    pass on btrfs and overlay, which show another one in maps; there the inode number at the same
+    path says enough, since that of a file that is held is given to no other.
     """
     stripped = link.removesuffix(_DELETED)
     for path in dict.fromkeys((link, stripped)):
         with contextlib.suppress(OSError):
             info = process.stat_path(path)
-            if info.st_ino == identity[1] and (info.st_dev == identity[0] or not trusted):
+            same = info.st_dev == identity[0] or (not trusted and process.masks_devices(path))
+            if info.st_ino == identity[1] and same:
                 return State.LIVE, path
     try:
         process.stat_path(stripped)

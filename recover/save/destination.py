@@ -72,6 +72,8 @@ class FolderOutput:
         self._attributes = attributes
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.earlier is None:
+            # The map comes first: it is what tells a partial file of ours from a foreign one.
+            self._write_map(RescueMap(attributes.size), durable=False)
             self._discard()
             flags |= os.O_EXCL
         self._fd = os.open(self.slot.partial, flags, PRIVATE_MODE, dir_fd=self._folder)
@@ -138,9 +140,13 @@ class FolderOutput:
     def checkpoint(self, rescue_map: RescueMap) -> None:
         """Put the data on the disk, then the map that says so."""
         os.fdatasync(self._fd)
+        self._write_map(rescue_map, durable=True)
+
+    def _write_map(self, rescue_map: RescueMap, *, durable: bool) -> None:
         described = replace(rescue_map, facts={**self._facts, **rescue_map.facts})
         name = os.fsdecode(self.slot.map_name)
-        write_atomically(self._folder, name, described.to_text().encode())
+        data = described.to_text().encode()
+        write_atomically(self._folder, name, data, durable=durable)
 
     def finish(self, *, complete: bool) -> None:
         """Give a complete file its name, mode and times, all on the disk."""
@@ -222,13 +228,23 @@ class OutputFolder:
         return True
 
     def read_record(self) -> dict[str, object] | None:
-        """Read the `recovery.json` that an earlier run left; None where there is none to read."""
+        """Read the `recovery.json` that an earlier run left; None where there is none.
+
+        Raises DestinationExists for a file of that name that is no record, unless forced.
+        """
         with contextlib.suppress(OSError, ValueError, RecursionError):
             data = read_file(self.fd, RECORD, _RECORD_LIMIT)
+            if data is None and not self.has(RECORD):
+                return None
             document: object = json.loads(data) if data is not None else None
             if isinstance(document, dict):
                 return cast("dict[str, object]", document)
-        return None
+        if self._force:
+            return None
+        raise DestinationExists(
+            f"{printable(os.path.join(self.path, RECORD))} is not a record of reefkit.",
+            remedy="Choose another --out, or overwrite with --force.",
+        )
 
     def write_record(self, document: Mapping[str, object]) -> None:
         """Write `recovery.json`, and then remove the maps of what it says is complete."""
@@ -275,24 +291,24 @@ class OutputFolder:
             os.close(folder)
 
     def _open_in(self, folder: int, slot: Slot, facts: dict[str, str]) -> FolderOutput | None:
+        """Open one place; None where something of another file is there."""
+        names = {os.fsencode(name) for name in os.listdir(folder)}
         earlier = _read_map(folder, slot)
-        names = set(os.listdir(folder))
-        finished = os.fsdecode(slot.name) in names
-        if earlier is not None and not _same(earlier, facts):
-            if not self._force:
-                return None
-            earlier = None
-        if earlier is not None and finished and os.fsdecode(slot.partial) not in names:
+        ours = earlier is not None and _same(earlier, facts)
+        foreign = {slot.partial, slot.map_name} & names
+        if foreign and not ours and not self._force:
+            return None
+        if ours and slot.name in names and slot.partial not in names:
             # A run that ended after the rename, before its record: take the file up again.
             os.rename(slot.name, slot.partial, src_dir_fd=folder, dst_dir_fd=folder)
-        elif finished and not self._force:
+            names.add(slot.partial)
+        elif slot.name in names and not self._force:
             raise DestinationExists(
                 f"{printable(self._shown(slot))} exists already.",
                 remedy="Choose another --out, or overwrite with --force.",
             )
-        if earlier is not None and os.fsdecode(slot.partial) not in os.listdir(folder):
-            earlier = None
-        return FolderOutput(folder, slot, earlier, facts)
+        taken_up = earlier if ours and slot.partial in names else None
+        return FolderOutput(folder, slot, taken_up, facts)
 
     def _shown(self, slot: Slot) -> str:
         return os.path.join(self.path, os.fsdecode(slot.path))

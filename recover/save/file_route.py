@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from ...errors import NotPermitted, ProcessGone
 from ..ranges import Range, merge, subtract, total
 from ..sources import FileSource, SecondLook
 from .header_facts import HeaderFacts, read_header_facts
-from .job import Job, map_of, save
+from .job import Job, finish, is_stable, save
 from .memory_proof import MemoryView, differing_tensors
 from .outputs import Attributes, Output
 from .recovery import Read, RecoveredFile
@@ -57,8 +58,10 @@ def recover_from_file(
             # A clone has the storage's bytes: those that were just read from there.
             is_placed=lambda: cloned and second.independent,
         )
-        against = _against_memory(source, size, header, moved, memory) if memory else None
+        against, refusal = _try_against_memory(source, size, header, moved, memory)
         changed = _has_changed(before, os.fstat(source.fd), renamed=link != _link(source))
+        if job.has_shared_writer and not is_stable(source, moved):
+            changed = True
         unread = merge((*moved.first_unread, *header.missing(size)))
         expected = job.known_digest(moved.sha256)
         verdict = judge(
@@ -67,6 +70,7 @@ def recover_from_file(
                 source_changed=changed,
                 reads_differ=bool(moved.differing),
                 unread=bool(unread),
+                pieces_from_earlier_run=bool(moved.unconfirmed),
                 unexplained_difference=bool(against and against.unexplained),
                 matches_expected=expected == moved.sha256 if expected else None,
             )
@@ -89,16 +93,16 @@ def recover_from_file(
             inode=_inode_json(before),
             writers=job.writers,
             cloned=cloned,
-            notes=tuple(_notes(header, size, moved, against, changed=changed)),
+            notes=(*_notes(header, size, moved, against, changed=changed), *refusal),
         )
     finally:
         second.close()
 
 
 def _end(output: Output, moved: Transfer, verdict: Verdict, *, independent: bool) -> None:
-    read = map_of(moved.size, moved.first_unread, moved.differing)
-    output.checkpoint(replace(read, facts={_INDEPENDENT: "yes" if independent else "no"}))
-    output.finish(complete=verdict not in (Verdict.PARTIAL, Verdict.CHANGED))
+    facts = {_INDEPENDENT: "yes" if independent else "no"}
+    complete = verdict not in (Verdict.PARTIAL, Verdict.CHANGED)
+    finish(output, moved, complete=complete, facts=facts)
 
 
 def _reads(
@@ -120,6 +124,22 @@ def _reads(
 
 def _read_bytes(moved: Transfer, *, first: bool) -> int:
     return moved.size - total(moved.first_unread if first else moved.second_unread)
+
+
+def _try_against_memory(
+    source: FileSource,
+    size: int,
+    header: HeaderFacts,
+    moved: Transfer,
+    memory: MemoryView | None,
+) -> tuple[AgainstMemory | None, tuple[str, ...]]:
+    """Compare with memory where that was asked for; the file counts without it, too."""
+    if memory is None:
+        return None, ()
+    try:
+        return _against_memory(source, size, header, moved, memory), ()
+    except (NotPermitted, ProcessGone) as error:
+        return None, (f"The memory could not be compared: {error.message}",)
 
 
 def _against_memory(
@@ -168,7 +188,7 @@ def _notes(
     if covered and covered.trailing:
         yield f"{covered.trailing} bytes follow the end that the header declares; they are kept."
     if changed:
-        yield "The file changed while it was read (size, mtime or ctime): run dump again."
+        yield "The file changed while it was read: run dump again."
     if moved.differing:
         yield (
             f"The page cache and the storage differ in {total(moved.differing)} bytes; "
@@ -176,6 +196,8 @@ def _notes(
         )
     if moved.kept:
         yield f"{total(moved.kept)} bytes were read by an earlier, interrupted run."
+    if moved.unconfirmed:
+        yield f"{total(moved.unconfirmed)} bytes of these cannot be read any more."
     if against and against.unexplained:
         yield (
             f"Memory differs from the file in {total(against.unexplained)} bytes on pages that "

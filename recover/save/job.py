@@ -6,8 +6,9 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from ..ranges import Range, merge, subtract
@@ -20,6 +21,7 @@ from .transfer import Plan, Progress, Transfer, transfer
 from .writers import Writer
 
 _CHECKPOINT_SECONDS = 5.0
+_SMALL = 64 << 20
 _DIGEST_NAME = re.compile(rb"(?:sha256[-:])?([0-9a-f]{64})")
 
 
@@ -54,6 +56,11 @@ class Job:
     expected_sha256: str | None = None
     is_only_file: bool = True
     writers: tuple[Writer, ...] = ()
+
+    @property
+    def has_shared_writer(self) -> bool:
+        """Tell whether a process maps the file so that it can change without a new mtime."""
+        return any(writer.is_mapping for writer in self.writers)
 
     def known_digest(self, digest: str) -> str | None:
         """Give the digest known beforehand: the one asked for, or the name where it is equal.
@@ -110,6 +117,28 @@ def save(
     finally:
         if kept_source is not None:
             kept_source.close()
+
+
+def finish(
+    output: Output,
+    moved: Transfer,
+    *,
+    complete: bool,
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """End a file; leave the map of what was read where a later run could need it.
+
+    A small file that is complete is read again sooner than its map is on the disk.
+    """
+    if not complete or moved.size > _SMALL:
+        read = map_of(moved.size, moved.first_unread, moved.differing)
+        output.checkpoint(replace(read, facts=dict(facts)))
+    output.finish(complete=complete)
+
+
+def is_stable(source: Source, moved: Transfer) -> bool:
+    """Read everything once more: a slow writer in memory leaves neither mtime nor a torn page."""
+    return transfer(Plan(moved.size, source, source)).sha256 == moved.sha256
 
 
 class _Keeper:

@@ -16,7 +16,7 @@ from ..routes import Route
 from ..scan import Candidate
 from ..sources import FileSource, MemorySource
 from .header_facts import HeaderFacts, read_header_facts
-from .job import Job, map_of, save
+from .job import Job, finish, is_stable, save
 from .memory_proof import Length, MemoryView, differing_tensors, differs, length_in_memory
 from .outputs import Attributes
 from .recovery import Read, RecoveredFile
@@ -31,6 +31,15 @@ class _Dirt:
     pages: tuple[Range, ...]
     tensors: tuple[str, ...]
     exact: bool
+
+
+@dataclass(frozen=True)
+class _Fate:
+    """What became of the process and its view of the file while it was read."""
+
+    ended: bool
+    remapped: bool
+    stable: bool
 
 
 def recover_from_memory(
@@ -50,26 +59,27 @@ def recover_from_memory(
         job.listener.start(job.candidate, Route.MEMORY, length.size)
         output.begin(Attributes(length.size), sparse=None, clone_of=None)
         moved = save(job, (source, source), length.size, trust_earlier=False)
+        stable = is_stable(source, moved)
         after = memory.copied(source)
-        remapped = not _still_mapped(memory)
+        fate = _Fate(memory.process.has_ended(), not _still_mapped(memory), stable)
         dirt = _dirt(header, source, file, merge((*(before or ()), *(after or ()))))
+    page_map_known = before is not None and after is not None
     unread = merge((*moved.first_unread, *header.missing(length.size)))
     expected = job.known_digest(moved.sha256)
     verdict = judge(
         Observations(
             from_memory=True,
-            source_changed=remapped and not unread,
-            reads_differ=bool(moved.differing),
+            source_changed=fate.remapped and not unread,
+            reads_differ=bool(moved.differing) or (not fate.stable and not fate.ended),
             unread=bool(unread),
             pages_copied=bool(dirt.pages),
-            page_map_known=before is not None and after is not None,
+            page_map_known=page_map_known,
             length_known=length.known,
-            pieces_from_earlier_run=bool(moved.kept),
+            pieces_from_earlier_run=bool(moved.unconfirmed),
             matches_expected=expected == moved.sha256 if expected else None,
         )
     )
-    output.checkpoint(map_of(moved.size, moved.first_unread, moved.differing))
-    output.finish(complete=verdict not in (Verdict.PARTIAL, Verdict.CHANGED))
+    finish(output, moved, complete=verdict not in (Verdict.PARTIAL, Verdict.CHANGED))
     return RecoveredFile(
         candidate=job.candidate,
         path=os.fsdecode(output.path),
@@ -84,7 +94,7 @@ def recover_from_memory(
         dirty_tensors=dirt.tensors,
         expected_sha256=expected,
         writers=job.writers,
-        notes=tuple(_notes(length, moved, dirt, before is not None, remapped, memory)),
+        notes=tuple(_notes(length, moved, dirt, fate, page_map_known=page_map_known)),
     )
 
 
@@ -135,12 +145,7 @@ def _reads(moved: Transfer) -> Iterator[Read]:
 
 
 def _notes(
-    length: Length,
-    moved: Transfer,
-    dirt: _Dirt,
-    page_map_known: bool,
-    remapped: bool,
-    memory: MemoryView,
+    length: Length, moved: Transfer, dirt: _Dirt, fate: _Fate, *, page_map_known: bool
 ) -> Iterator[str]:
     yield length.reason
     if not page_map_known:
@@ -153,9 +158,11 @@ def _notes(
         )
     if moved.differing:
         yield f"{total(moved.differing)} bytes changed between the two reads."
-    if memory.process.has_ended():
+    elif not fate.stable:
+        yield "The memory changed after it was read."
+    if fate.ended:
         yield "The process ended while its memory was read."
-    elif remapped:
+    elif fate.remapped:
         yield "The process changed its mappings of the file while they were read."
     if moved.kept:
         yield f"{total(moved.kept)} bytes come from an earlier run: they cannot be read any more."

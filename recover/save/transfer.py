@@ -33,6 +33,7 @@ class Transfer:
     second_unread: tuple[Range, ...]
     differing: tuple[Range, ...]
     kept: tuple[Range, ...]
+    unconfirmed: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,9 @@ class Plan:
 
     `place` gets each block in any order from several threads, `follow` gets them in order.
     Blocks of which `is_placed` says so, after they were read, are at the destination already.
-    `kept` ranges were read by an earlier run: they come from `kept_source` where `keep_first`,
-    else only where the first source cannot give them.
+    `kept` ranges were read by an earlier run and lie in `kept_source`. With `keep_first`, a block
+    that equals what the first source gives now needs no second read; a byte that the first source
+    cannot give comes from there in any case, and counts as `unconfirmed`.
     """
 
     size: int
@@ -74,6 +76,7 @@ class _Block:
     second_unread: tuple[Range, ...]
     differing: tuple[Range, ...]
     kept: tuple[Range, ...]
+    unconfirmed: tuple[Range, ...] = ()
 
 
 def transfer(plan: Plan) -> Transfer:
@@ -83,6 +86,7 @@ def transfer(plan: Plan) -> Transfer:
     second: list[Range] = []
     differing: list[Range] = []
     kept: list[Range] = []
+    unconfirmed: list[Range] = []
     for block in _blocks(plan):
         digest.update(block.data)
         if plan.follow is not None:
@@ -91,6 +95,7 @@ def transfer(plan: Plan) -> Transfer:
         second += block.second_unread
         differing += block.differing
         kept += block.kept
+        unconfirmed += block.unconfirmed
         if plan.progress is not None:
             plan.progress(Progress(block.window.stop, merge(first), merge(differing)))
     return Transfer(
@@ -100,6 +105,7 @@ def transfer(plan: Plan) -> Transfer:
         second_unread=merge(second),
         differing=merge(differing),
         kept=merge(kept),
+        unconfirmed=merge(unconfirmed),
     )
 
 
@@ -134,11 +140,11 @@ def _move(plan: Plan, window: Range, pair: tuple[memoryview, memoryview]) -> _Bl
     first, second = pair
     data = first[: window.size]
     kept_here = intersect(plan.kept, window)
-    if plan.keep_first and plan.kept_source and kept_here == (window,):
-        lost = fill(plan.kept_source, first, window)
-        if not lost:
-            return _Block(window, data, (), (), (), (window,))
     first_unread = fill(plan.first, first, window)
+    if plan.keep_first and plan.kept_source and kept_here == (window,) and not first_unread:
+        lost = fill(plan.kept_source, second, window)
+        if not lost and equal_bytes(data, second[: window.size]):
+            return _Block(window, data, (), (), (), (window,))
     second_unread = fill(plan.second, second, window)
     differing = _differences(first, second, window, first_unread, second_unread)
     kept: tuple[Range, ...] = ()
@@ -152,7 +158,7 @@ def _move(plan: Plan, window: Range, pair: tuple[memoryview, memoryview]) -> _Bl
         first_unread = merge(r for gap in first_unread for r in subtract(gap, kept))
     if plan.place is not None and (differing or not plan.is_placed()):
         plan.place(window.start, data)
-    return _Block(window, data, first_unread, second_unread, differing, kept)
+    return _Block(window, data, first_unread, second_unread, differing, kept, kept)
 
 
 def _differences(

@@ -73,10 +73,12 @@ def _unaided(seen: Observations) -> Verdict:
         return Verdict.CHANGED
     if seen.unread:
         return Verdict.PARTIAL
+    if seen.from_memory and seen.pages_copied:
+        return Verdict.MEMORY_DIRTY
+    if seen.pieces_from_earlier_run:
+        return Verdict.REBUILT_UNVERIFIED
     if not seen.from_memory:
         return Verdict.FILE_EXACT
-    if seen.pages_copied:
-        return Verdict.MEMORY_DIRTY
-    if seen.pieces_from_earlier_run or not (seen.page_map_known and seen.length_known):
+    if not (seen.page_map_known and seen.length_known):
         return Verdict.REBUILT_UNVERIFIED
     return Verdict.MEMORY_CLEAN

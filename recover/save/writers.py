@@ -20,6 +20,7 @@ class Writer:
     pid: int
     command: str
     by: str
+    is_mapping: bool
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ def find_writers(names: Mapping[tuple[int, int], bytes]) -> WriterSearch:
         with contextlib.suppress(ProcessGone, OSError):
             try:
                 with Process(pid, is_listed=True) as process:
-                    for key, by in _writes(process, names):
-                        found[key].append(Writer(pid, decoded(process.comm()), by))
+                    for key, by, is_mapping in _writes(process, names):
+                        found[key].append(Writer(pid, decoded(process.comm()), by, is_mapping))
             except NotPermitted:
                 hidden += 1
     return WriterSearch({key: tuple(writers) for key, writers in found.items()}, hidden)
@@ -51,13 +52,13 @@ def find_writers(names: Mapping[tuple[int, int], bytes]) -> WriterSearch:
 
 def _writes(
     process: Process, names: Mapping[tuple[int, int], bytes]
-) -> Iterator[tuple[tuple[int, int], str]]:
+) -> Iterator[tuple[tuple[int, int], str, bool]]:
     for file in process.open_files():
         key = (file.device, file.inode)
         if key in names and process.may_write(file.number):
-            yield key, f"descriptor {file.number}"
+            yield key, f"descriptor {file.number}", False
     for mapping in process.mappings(linux.SHARED | linux.WRITABLE):
         for key, name in names.items():
             same_path = mapping.name.removesuffix(b" (deleted)") == name
             if mapping.inode == key[1] and (mapping.device == key[0] or same_path):
-                yield key, f"shared mapping {mapping.entry}"
+                yield key, f"shared mapping {mapping.entry}", True

@@ -20,6 +20,7 @@ class Memory:
         self.data = data
         self.label = label
         self.size = len(data)
+        self.doubt: str | None = None
 
     def read(self, offset: int, length: int) -> bytes:
         return self.data[offset : offset + length]

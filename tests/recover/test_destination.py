@@ -158,7 +158,7 @@ def test_names_of_255_bytes_are_saved_side_by_side(tmp_path: Path) -> None:
         for i, output in enumerate(outputs):
             output.begin(Attributes(1), sparse=None, clone_of=None)
             output.write(0, aligned(b"%d" % i))
-        assert [n for n in contents(out) if not n.endswith(".partial")] == []
+        assert [n for n in contents(out) if not n.endswith((".partial", ".rescue.map"))] == []
         for output in outputs:
             output.checkpoint(RescueMap(1))
             output.finish(complete=True)
@@ -269,15 +269,32 @@ def test_a_link_in_the_place_of_the_file_is_replaced_only_by_force(
     assert untouched(outside)
 
 
-@pytest.mark.parametrize("name", ["adapter_model.safetensors.partial", "../../recovery.json"])
-def test_a_link_in_the_place_of_a_side_file_is_replaced(
-    tmp_path: Path, outside: Path, name: str
-) -> None:
-    planted = tmp_path / "out" / "run" / "step_8" / name
-    (tmp_path / "out" / "run" / "step_8").mkdir(parents=True)
+def test_a_link_in_the_place_of_the_record_is_replaced(tmp_path: Path, outside: Path) -> None:
+    planted = tmp_path / "out" / "recovery.json"
+    planted.parent.mkdir()
     planted.symlink_to(outside / "precious")
     assert save(tmp_path / "out") == b"run/step_8/adapter_model.safetensors"
     assert not planted.is_symlink()
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("suffix", [".partial", ".rescue.map"])
+def test_what_is_called_like_a_side_file_and_is_not_ours_is_left_alone(
+    tmp_path: Path, suffix: str
+) -> None:
+    foreign = tmp_path / "out" / "run" / "step_8" / f"adapter_model.safetensors{suffix}"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"somebody's")
+    assert save(tmp_path / "out") == b"run/step_8.2/adapter_model.safetensors"
+    assert foreign.read_bytes() == b"somebody's"
+
+
+def test_a_partial_link_is_left_alone(tmp_path: Path, outside: Path) -> None:
+    planted = tmp_path / "out" / "run" / "step_8" / "adapter_model.safetensors.partial"
+    planted.parent.mkdir(parents=True)
+    planted.symlink_to(outside / "precious")
+    assert save(tmp_path / "out") == b"run/step_8.2/adapter_model.safetensors"
+    assert planted.is_symlink()
     assert untouched(outside)
 
 
@@ -381,9 +398,11 @@ def test_the_map_of_an_incomplete_file_outlives_the_record(tmp_path: Path) -> No
     ],
     ids=["empty", "a list", "cut", "not UTF-8", "no number", "too deep"],
 )
-def test_an_unreadable_record_counts_for_nothing(tmp_path: Path, record: bytes) -> None:
+def test_a_file_that_is_no_record_is_not_overwritten(tmp_path: Path, record: bytes) -> None:
     (tmp_path / "recovery.json").write_bytes(record)
-    with opened(tmp_path) as folder:
+    with opened(tmp_path) as folder, pytest.raises(DestinationExists, match="not a record"):
+        folder.read_record()
+    with opened(tmp_path, force=True) as folder:
         assert folder.read_record() is None
 
 
