@@ -80,7 +80,7 @@ class Victim:
 def main() -> int:
     """Measure, print, judge."""
     asked = options(__doc__, size=2048, size_is="MiB of the large file", repeat=3)
-    need("openssl", "cp", "sha256sum", "sync")
+    need("bash", "openssl", "cp", "sha256sum", "sync")
     table = Table("dump", asked)
     with place(asked) as here:
         path = here.root / "runs" / "step_8" / "adapter_model.safetensors"
@@ -199,9 +199,13 @@ def dumping(here: Place, victim: Victim, *more: str, route: str) -> Side:
 
 
 def streaming(here: Place, victim: Victim) -> Side:
-    """Make a side of a dump to a pipe that somebody reads."""
+    """Make a side of a dump to a pipe that somebody reads; what comes out is checked once."""
     command = [*reef_recover(), "dump", "--quiet", "--pid", str(victim.pid), "--out", "-"]
-    return here.side(*["sh", "-ec", '"$@" | cat > /dev/null', "sh", *command])
+    shell = ["bash", "-o", "pipefail", "-c"]
+    found = here.run([*shell, '"$@" | openssl dgst -sha256 -r', "bash", *command])
+    if found.split()[0] != victim.sha256:
+        raise Broken("dump --out - gave other bytes.")
+    return here.side(*shell, '"$@" | cat > /dev/null', "bash", *command)
 
 
 def write_large(path: Path, size: int) -> str:

@@ -22,6 +22,7 @@ from .formats.safetensors import Header, read_header
 from .formats.sniff import Kind, kind_of
 from .mappings import FileMapping, OpenFile
 from .process import Process
+from .procfs import leased_files
 from .routes import Route
 from .sources import FileSource, Holding, MemorySource, Source, open_file, read_available
 
@@ -29,6 +30,7 @@ SCHEMA = "reefkit.scan/1"
 _SNIFFED = 4096
 _SUFFIX = b".safetensors"
 _DELETED = b" (deleted)"
+_LEASED: str | None = "The file is under a lease, which opening it would break."
 _SILLY_RENAME = re.compile(rb"\.nfs[0-9a-f]{8,}$")
 _KERNEL_OBJECTS = (b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/drm mm object")
 _DEVICES = re.compile(rb"/dev/(?!shm/|hugepages/|zero\b)")
@@ -176,6 +178,7 @@ class Scanner:
         self.sources: dict[tuple[int, int], FileSource] = {}
         self._any_format = any_format
         self._keep_open = keep_open
+        self._leased = leased_files()
         self._candidates: dict[tuple[object, ...], Candidate] = {}
         self._contents: dict[tuple[int, ...], _Content] = {}
         self._known_at: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -248,7 +251,10 @@ class Scanner:
         None when it is none in this one: of a file that cannot be opened, another process may
         show the part that tells.
         """
-        source, blocked_by = _open(process, group.holding)
+        if (group.device, group.inode) in self._leased:
+            source, blocked_by = None, _LEASED
+        else:
+            source, blocked_by = _open(process, group.holding)
         keep = False
         try:
             found = _find(process, group, source, self._contents)

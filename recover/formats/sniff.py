@@ -61,7 +61,7 @@ _MAGICS = (
 _TORCH_MEMBER = re.compile(
     rb"[^/]+/(?:data\.pkl|\.data/.+|\.format_version|\.storage_alignment|byteorder)\Z", re.DOTALL
 )
-_CONTROLS = re.compile(r"[^\x08\t\n\f\r\x1b -~\xa0-\U0010ffff]")
+_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)'
 _SCALAR = rf"(?:{_STRING}|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)"
 _CLOSING = r"(?:\]\s*)+(?:,|\Z)"

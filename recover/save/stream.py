@@ -6,6 +6,8 @@ be read go out as zeros, and the verdict, which says so, decides the exit code.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import tarfile
 
@@ -15,6 +17,8 @@ from ..sources import FileSource
 from .outputs import Attributes
 from .rescue_map import RescueMap
 from .slots import slot_for
+
+_F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h
 
 
 class StreamOutput:
@@ -63,6 +67,8 @@ class Stream:
         self.as_tar = as_tar
         self._fd = fd
         os.set_blocking(fd, True)
+        with contextlib.suppress(OSError):  # not a pipe, or more than this user may have
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, 1 << 20)
         self._names: set[bytes] = set()
 
     def open(self, path: bytes, facts: dict[str, str]) -> StreamOutput:

@@ -7,6 +7,7 @@ pass takes as long as its slowest step: usually the hash. Memory is a fixed ring
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import mmap
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..linux import PAGE, equal_bytes
+from ..linux import PAGE, address_of, equal_bytes
 from ..ranges import Range, intersect, merge, subtract
 from ..sources import Source
 
 BLOCK = 2 << 20
 _IN_FLIGHT = 3
+_HUGE_PAGE = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,20 @@ def _blocks(plan: Plan) -> Iterator[_Block]:
 
 
 def _buffers() -> tuple[memoryview, memoryview]:
+    """Make a pair of buffers, on huge pages where the kernel gives them.
+
+    A request to a disk takes a bounded number of memory segments (virtio: 254): a block on small
+    pages is 512 of them and so several requests, on huge pages it is one.
+    """
+    whole = mmap.mmap(-1, 2 * BLOCK + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        whole.madvise(mmap.MADV_HUGEPAGE)
+    view = memoryview(whole)
+    start = -address_of(view) % _HUGE_PAGE
     # Present from the start: btrfs reads into absent pages through its page cache, O_DIRECT or not.
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    return memoryview(mmap.mmap(-1, BLOCK, flags)), memoryview(mmap.mmap(-1, BLOCK, flags))
+    for at in range(start, start + 2 * BLOCK, PAGE):
+        view[at] = 0
+    return view[start : start + BLOCK], view[start + BLOCK : start + 2 * BLOCK]
 
 
 def _move(plan: Plan, window: Range, pair: tuple[memoryview, memoryview]) -> _Block:

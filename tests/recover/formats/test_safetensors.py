@@ -109,7 +109,7 @@ def library_file(tensors: list[Spec], metadata: dict[str, str] | None) -> bytes:
 
 def library_reads(file: bytes) -> dict[str, tuple[str, list[int], int]] | None:
     try:
-        read = cast("list[Any]", safetensors.deserialize(file))
+        read = cast("list[Any]", safetensors.deserialize(file))  # pyright: ignore[reportUnknownMemberType]
     except safetensors.SafetensorError:
         return None
     return {name: (t["dtype"], t["shape"], len(t["data"])) for name, t in read}
