@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import cast
 
 import click
@@ -288,12 +287,7 @@ class Progress:
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def start(self, candidate: Candidate, route: Route, size: int) -> None:

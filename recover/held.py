@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections.abc import Mapping
-from types import TracebackType
 
 from ..errors import NotPermitted, ProcessGone, Unusable
 from .pins import Pin, find_pins, take_out
@@ -56,12 +55,7 @@ class HeldFiles:
     def __enter__(self) -> HeldFiles:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def is_of(self, document: object) -> bool:

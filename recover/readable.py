@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from ..errors import NotPermitted, ReefError, Unusable
@@ -69,12 +68,7 @@ class FileReadable:
         """Give the file itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
         os.close(self._fd)
 
