@@ -69,7 +69,7 @@ def recover_from_memory(
     verdict = judge(
         Observations(
             from_memory=True,
-            source_changed=fate.remapped and not unread,
+            source_changed=fate.remapped and not fate.ended and not unread,
             reads_differ=bool(moved.differing) or (not fate.stable and not fate.ended),
             unread=bool(unread),
             pages_copied=bool(dirt.pages),
