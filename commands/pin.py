@@ -57,7 +57,7 @@ def command(
         within_reach = [c for c in candidates if (c.device, c.inode) in held.sources]
         if not within_reach:
             raise NotPermitted(
-                f"None of the {len(candidates)} files found can be opened here: "
+                f"Of {counted(len(candidates), 'file')} found none can be opened here: "
                 f"{candidates[0].blocked_by}",
                 remedy=f"Save it from memory now: `reef-recover dump --pid {pid}`. "
                 f"`reef-recover doctor --pid {pid}` says how to open the file route.",
