@@ -25,8 +25,9 @@ from ..recover.save.destination import RECORD, OutputFolder, unwritable
 from ..recover.save.recovery import RecoveredFile, Recovery
 from ..recover.save.stream import Stream
 from ..recover.save.verdict import Verdict, worst
-from ..recover.scan import Candidate, State
+from ..recover.scan import Candidate
 from ..recover.select import matching
+from ..recover.states import State
 from .frame import Terminal, human_size, shortened
 from .scan import nothing_found, refuse_when_blind
 

@@ -16,8 +16,9 @@ from ..records.documents import to_text
 from ..records.names import decoded
 from . import holder
 from .process import Process, ProcessIdentity
-from .scan import Candidate, Scanner, State, locate
+from .scan import Candidate, Scanner
 from .sources import FileSource
+from .states import State, locate
 from .tree import all_pids
 
 SCHEMA = "reefkit.pin/1"

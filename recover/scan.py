@@ -7,16 +7,13 @@ the text ` (deleted)`: a living file may be called that, an overwritten one has 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from ..errors import HeaderError, NotPermitted, ProcessGone
 from ..records.names import decoded
-from . import linux
 from .adapter.rank import lora_ranks
 from .formats.safetensors import Header, read_header
 from .formats.sniff import Kind, kind_of
@@ -25,23 +22,14 @@ from .process import Process
 from .procfs import leased_files
 from .routes import Route
 from .sources import FileSource, Holding, MemorySource, Source, open_file, read_available
+from .states import State, is_silly_renamed, locate
 
 SCHEMA = "reefkit.scan/1"
 _SNIFFED = 4096
 _SUFFIX = b".safetensors"
-_DELETED = b" (deleted)"
 _LEASED: str | None = "The file is under a lease, which opening it would break."
-_SILLY_RENAME = re.compile(rb"\.nfs[0-9a-f]{8,}$")
 _KERNEL_OBJECTS = (b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/drm mm object")
 _DEVICES = re.compile(rb"/dev/(?!shm/|hugepages/|zero\b)")
-
-
-class State(str, Enum):
-    """What became of the path under which a process knows a file."""
-
-    DELETED = "deleted"
-    REPLACED = "replaced"
-    LIVE = "live"
 
 
 @dataclass(frozen=True)
@@ -328,7 +316,7 @@ def _find(
         identity, trusted = (info.st_dev, info.st_ino), True
         version = (*identity, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     state, path = locate(process, group.name, identity, trusted=trusted)
-    if isinstance(source, FileSource) and _is_silly_renamed(path, source.fd):
+    if isinstance(source, FileSource) and is_silly_renamed(path, source.fd):
         state = State.DELETED
     path_size = _live_size(process, state, path)
     content = contents.get(version) if version else None
@@ -412,35 +400,6 @@ def _content(source: Source | None, path: bytes, live_size: int | None) -> _Cont
     except HeaderError as error:
         return _Content(kind, size, None, error)
     return _Content(kind, header.file_size if size is None else size, header, None)
-
-
-def locate(
-    process: Process, link: bytes, identity: tuple[int, int], *, trusted: bool
-) -> tuple[State, bytes]:
-    """Tell what became of the path in the process's own root directory.
-
-    `identity` is (device, inode). When it is not `trusted` (not from fstat), another device is let
-    pass on btrfs and overlay, which show another one in maps; there the inode number at the same
-    path says enough, since that of a file that is held is given to no other.
-    """
-    stripped = link.removesuffix(_DELETED)
-    for path in dict.fromkeys((link, stripped)):
-        with contextlib.suppress(OSError):
-            info = process.stat_path(path)
-            same = info.st_dev == identity[0] or (not trusted and process.masks_devices(path))
-            if info.st_ino == identity[1] and same:
-                return State.LIVE, path
-    try:
-        process.stat_path(stripped)
-    except OSError as error:
-        unknown = error.errno not in (errno.ENOENT, errno.ENOTDIR) and stripped == link
-        return (State.LIVE if unknown else State.DELETED), stripped
-    return State.REPLACED, stripped
-
-
-def _is_silly_renamed(path: bytes, fd: int) -> bool:
-    """Tell whether an NFS client only keeps the file until it is closed."""
-    return bool(_SILLY_RENAME.search(path)) and linux.filesystem_type(fd) == linux.NFS_MAGIC
 
 
 def _live_size(process: Process, state: State, path: bytes) -> int | None:

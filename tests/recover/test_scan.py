@@ -33,7 +33,8 @@ from victims import (
 from reefkit.errors import HeaderError
 from reefkit.recover.formats.safetensors import write_header
 from reefkit.recover.formats.sniff import Kind
-from reefkit.recover.scan import Candidate, Scanner, State
+from reefkit.recover.scan import Candidate, Scanner
+from reefkit.recover.states import State
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="it takes capabilities: run as root")
 
