@@ -252,11 +252,6 @@ class OutputFolder:
         for output in self._outputs:
             output.settle()
 
-    def free_bytes(self) -> int:
-        """Give the space left for this user."""
-        info = os.fstatvfs(self.fd)
-        return info.f_bavail * info.f_frsize
-
     def open(self, path: bytes, facts: dict[str, str]) -> FolderOutput:
         """Open the place for the file that was at `path`.
 

@@ -70,7 +70,7 @@ def recover_from_file(
                 source_changed=changed,
                 reads_differ=bool(moved.differing),
                 unread=bool(unread),
-                pieces_from_earlier_run=bool(moved.unconfirmed),
+                read_once=bool(moved.read_once),
                 unexplained_difference=bool(against and against.unexplained),
                 matches_expected=expected == moved.sha256 if expected else None,
             )
@@ -198,6 +198,8 @@ def _notes(
         yield f"{total(moved.kept)} bytes were read by an earlier, interrupted run."
     if moved.unconfirmed:
         yield f"{total(moved.unconfirmed)} bytes of these cannot be read any more."
+    elif moved.read_once:
+        yield f"{total(moved.read_once)} bytes could be read only once."
     if against and against.unexplained:
         yield (
             f"Memory differs from the file in {total(against.unexplained)} bytes on pages that "

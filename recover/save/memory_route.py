@@ -75,7 +75,7 @@ def recover_from_memory(
             pages_copied=bool(dirt.pages),
             page_map_known=page_map_known,
             length_known=length.known,
-            pieces_from_earlier_run=bool(moved.unconfirmed),
+            read_once=bool(moved.read_once),
             matches_expected=expected == moved.sha256 if expected else None,
         )
     )

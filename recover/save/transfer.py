@@ -37,6 +37,12 @@ class Transfer:
     kept: tuple[Range, ...]
     unconfirmed: tuple[Range, ...] = ()
 
+    @property
+    def read_once(self) -> tuple[Range, ...]:
+        """Give what was saved and could not be read a second time."""
+        once = (r for gap in self.second_unread for r in subtract(gap, self.first_unread))
+        return merge((*self.unconfirmed, *once))
+
 
 @dataclass(frozen=True)
 class Progress:

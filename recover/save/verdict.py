@@ -50,7 +50,7 @@ class Observations:
     pages_copied: bool = False
     page_map_known: bool = True
     length_known: bool = True
-    pieces_from_earlier_run: bool = False
+    read_once: bool = False
     unexplained_difference: bool = False
     matches_expected: bool | None = None
 
@@ -75,7 +75,7 @@ def _unaided(seen: Observations) -> Verdict:
         return Verdict.PARTIAL
     if seen.from_memory and seen.pages_copied:
         return Verdict.MEMORY_DIRTY
-    if seen.pieces_from_earlier_run:
+    if seen.read_once:
         return Verdict.REBUILT_UNVERIFIED
     if not seen.from_memory:
         return Verdict.FILE_EXACT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -24,7 +25,9 @@ from victims import (
     write_checkpoint,
 )
 
+from reefkit.cli import recover, run
 from reefkit.recover.formats.safetensors import write_header
+from reefkit.recover.sources import SecondLook
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="map_files needs a capability: run as root"
@@ -251,3 +254,19 @@ sys.stdin.read()
         seconds = time.monotonic() - began
     assert answer.json["candidates"][0]["tensors"] == 1
     assert seconds < 3
+
+
+def test_bytes_that_could_be_read_only_once_are_never_called_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = write_checkpoint(tmp_path / "run" / "a.safetensors")
+
+    def fail(self: SecondLook, buffer: memoryview, offset: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(SecondLook, "read_into", fail)
+    with lost(checkpoint) as victim:
+        code = run(recover, ["dump", "--pid", str(victim["pid"]), "--out", str(tmp_path / "out")])
+    record = json.loads((tmp_path / "out" / "recovery.json").read_text())
+    assert (code, record["verdict"]) == (1, "REBUILT_UNVERIFIED")
+    assert record["files"][0]["sha256"] == checkpoint.sha256

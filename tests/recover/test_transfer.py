@@ -168,6 +168,14 @@ def test_a_short_read_before_a_bad_page_loses_nothing_more() -> None:
     assert result.first_unread == pages(1)
 
 
+def test_what_only_the_first_read_could_give_counts_as_read_once() -> None:
+    size = 4 * PAGE
+    first, second = Fake(noise(size), bad=pages(0)), Fake(noise(size), bad=pages(0, 2))
+    result, _ = run(size, first, second)
+    assert (result.first_unread, result.second_unread) == (pages(0), pages(0, 2))
+    assert result.read_once == pages(2)
+
+
 @pytest.mark.parametrize("missing", [1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
 def test_a_source_that_ends_early_is_unread_from_there(missing: int) -> None:
     size = 4 * PAGE + 5

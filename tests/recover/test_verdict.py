@@ -14,19 +14,19 @@ from reefkit.recover.save.verdict import Observations, Verdict, judge, worst
 UNCHANGED = {"source_changed": False, "reads_differ": False, "unexplained_difference": False}
 WHOLE = {**UNCHANGED, "unread": False}
 CLEAN = {**WHOLE, "from_memory": True, "pages_copied": False}
-PROVEN = {"page_map_known": True, "length_known": True, "pieces_from_earlier_run": False}
+PROVEN = {"page_map_known": True, "length_known": True, "read_once": False}
 # Whatever else was seen: these observations make that claim, and every observation is in a row.
 RULES: list[tuple[Mapping[str, bool], Verdict]] = [
     ({"source_changed": True}, Verdict.CHANGED),
     ({"reads_differ": True}, Verdict.CHANGED),
     ({"unexplained_difference": True}, Verdict.CHANGED),
     ({**UNCHANGED, "unread": True}, Verdict.PARTIAL),
-    ({**WHOLE, "from_memory": False, "pieces_from_earlier_run": False}, Verdict.FILE_EXACT),
-    ({**WHOLE, "from_memory": False, "pieces_from_earlier_run": True}, Verdict.REBUILT_UNVERIFIED),
+    ({**WHOLE, "from_memory": False, "read_once": False}, Verdict.FILE_EXACT),
+    ({**WHOLE, "from_memory": False, "read_once": True}, Verdict.REBUILT_UNVERIFIED),
     ({**WHOLE, "from_memory": True, "pages_copied": True}, Verdict.MEMORY_DIRTY),
     ({**CLEAN, "page_map_known": False}, Verdict.REBUILT_UNVERIFIED),
     ({**CLEAN, "length_known": False}, Verdict.REBUILT_UNVERIFIED),
-    ({**CLEAN, "pieces_from_earlier_run": True}, Verdict.REBUILT_UNVERIFIED),
+    ({**CLEAN, "read_once": True}, Verdict.REBUILT_UNVERIFIED),
     ({**CLEAN, **PROVEN}, Verdict.MEMORY_CLEAN),
 ]
 FLAGS = [field.name for field in fields(Observations) if field.name != "matches_expected"]
