@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import DoesNotHold, NothingFound, NotPermitted, Unusable
 from ..records.names import decoded, printable
+from .formats.sniff import Kind
 from .held import HeldFiles
 from .readable import FileReadable, Readable
 from .routes import Wanted
@@ -18,7 +19,8 @@ from .scan import Candidate
 from .select import PID_AND_GLOB, matching
 from .sources import Source
 
-_RECORD_SUFFIXES = (".rescue.map",)
+_RECORD_SUFFIXES = (".rescue.map", ".recovery.json")
+_MOST_SHARDS = 10_000
 
 
 class SourceReadable:
@@ -64,7 +66,7 @@ def open_operand(operand: str, wanted: Wanted) -> Generator[Readable, None, None
     """
     if not names_a_process(operand):
         path = Path(operand)
-        with FileReadable(_only_file(path) if path.is_dir() else path) as readable:
+        with FileReadable(only_file(path) if path.is_dir() else path) as readable:
             yield readable
         return
     pid_text, _, pattern = operand.partition(":")
@@ -74,7 +76,35 @@ def open_operand(operand: str, wanted: Wanted) -> Generator[Readable, None, None
             yield readable
 
 
-def _only_file(folder: Path) -> Path:
+@contextlib.contextmanager
+def open_in_process(
+    operand: str, wanted: Wanted
+) -> Generator[tuple[tuple[Candidate, Readable], ...], None, None]:
+    """Open every file that PID:GLOB fits, in the order of their names.
+
+    Where safetensors are among them, the others are left out. Raises Unusable for more files than
+    a checkpoint has, NothingFound, NotPermitted, ProcessGone.
+    """
+    pid_text, _, pattern = operand.partition(":")
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(HeldFiles(int(pid_text), pinned=True))
+        found = matching(held.scan.candidates, pattern)
+        found = tuple(c for c in found if c.kind is Kind.SAFETENSORS) or found
+        if len(found) > _MOST_SHARDS:
+            raise Unusable(
+                f"{printable(operand)} fits {len(found):,} files.",
+                remedy="Make the glob fit the files of one checkpoint.",
+            )
+        if not found:
+            raise _no_match(operand)
+        yield tuple(
+            (candidate, stack.enter_context(_open_candidate(held, candidate, wanted)))
+            for candidate in sorted(found, key=lambda c: c.name)
+        )
+
+
+def only_file(folder: Path) -> Path:
+    """Give the one file of a folder but for records of reefkit. Raises Unusable."""
     files = [
         path
         for path in sorted(folder.rglob("*"))
@@ -90,10 +120,7 @@ def _only_file(folder: Path) -> Path:
 
 def _only_match(operand: str, found: tuple[Candidate, ...]) -> Candidate:
     if not found:
-        raise NothingFound(
-            f"{printable(operand)} fits no file that the process holds.",
-            remedy=f"`reef-recover scan --pid {operand.partition(':')[0]}` lists them.",
-        )
+        raise _no_match(operand)
     first, *others = found
     if others:
         names = ", ".join(printable(c.name) for c in found[:5])
@@ -102,6 +129,13 @@ def _only_match(operand: str, found: tuple[Candidate, ...]) -> Candidate:
             remedy="Make the glob fit one, by its whole path if need be.",
         )
     return first
+
+
+def _no_match(operand: str) -> NothingFound:
+    return NothingFound(
+        f"{printable(operand)} fits no file that the process holds.",
+        remedy=f"`reef-recover scan --pid {operand.partition(':')[0]}` lists them.",
+    )
 
 
 @contextlib.contextmanager

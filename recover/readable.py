@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Protocol
 
 from ..errors import NotPermitted, ReefError, Unusable
 from ..records.names import printable
+from .ranges import Range
 
 
 class Readable(Protocol):
@@ -63,6 +66,27 @@ class FileReadable:
             return os.pread(self._fd, length, offset)
         except OSError as error:
             raise unreadable(self.label, error) from error
+
+    def holes(self) -> tuple[Range, ...]:
+        """Give the ranges that the filesystem stores nothing for, and which read as zeros.
+
+        Empty where it cannot tell (lseek(2): SEEK_HOLE, SEEK_DATA).
+        """
+        found: list[Range] = []
+        position = 0
+        with contextlib.suppress(OSError):
+            while position < self.size:
+                hole = os.lseek(self._fd, position, os.SEEK_HOLE)
+                if hole >= self.size:
+                    break
+                try:
+                    position = min(os.lseek(self._fd, hole, os.SEEK_DATA), self.size)
+                except OSError as error:
+                    if error.errno != errno.ENXIO:
+                        raise
+                    position = self.size
+                found.append(Range(hole, position))
+        return tuple(found)
 
     def __enter__(self) -> FileReadable:
         """Give the file itself."""
