@@ -1,0 +1,1 @@
+"""The rebuilding of a lost adapter_config.json."""

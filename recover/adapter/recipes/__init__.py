@@ -1,0 +1,1 @@
+"""What training frameworks state about an adapter: one table per framework."""

@@ -1,0 +1,65 @@
+"""What somebody states about an adapter, and how well it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class Source(str, Enum):
+    """How a field of a rebuilt configuration is known, best first."""
+
+    PROVEN = "proven"
+    STATED = "stated"
+    DEFAULT = "default"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One value of one field; `origin` says where it stands, fit to print: `serve.yaml:12: key`.
+
+    `field` is a name of PEFT's LoraConfig, or one of TRAINER_FIELDS.
+    """
+
+    field: str
+    value: Json
+    source: Source
+    origin: str
+
+
+# What recipes say beyond LoraConfig that decides how tensors are read.
+TRAINER_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "normalize_moe_lora": "Megatron-Bridge divides the rank of experts by the routed number",
+        "share_expert_adapters": "Megatron-Bridge keeps one adapter for all experts of a layer",
+        "converted_initialisation": "the saved adapter has twice the rank (PiSSA, OLoRA, ...)",
+        "learning_rate": "the largest learning rate of the schedule",
+        "step": "the number of optimiser steps done",
+        "optimizer": "the optimiser's name",
+        "tokenizer_size": "the number of rows after a vocabulary resize",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that one document states; `trainer` and `version` say whose defaults are used.
+
+    Several statements of one field contradict each other and are all kept.
+    """
+
+    label: str
+    trainer: str
+    version: str | None
+    statements: tuple[Statement, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def of(self, name: str) -> tuple[Statement, ...]:
+        """Give what it states of one field."""
+        return tuple(s for s in self.statements if s.field == name)
