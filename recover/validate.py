@@ -1,0 +1,273 @@
+"""Hold a checkpoint against the base that it belongs to, and its bytes against what bytes can be.
+
+Headers answer most of it, in two directions: everything that must be there is, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+from ..errors import ReefError, Unusable
+from .checkpoint import Checkpoint
+from .validation.adapters import compare_adapter
+from .validation.compared import Compared
+from .validation.damage import file_damage
+from .validation.facts import Claims, ContentFacts, TensorFacts
+from .validation.full import compare_model
+from .validation.result import (
+    Caution,
+    ConfigFault,
+    Damage,
+    DamageClass,
+    Kind,
+    Validation,
+)
+from .validation.roles import roles
+from .validation.said import Overlaid, overlay
+from .validation.same_bytes import differences_from
+from .validation.shards import Held, gather
+
+if TYPE_CHECKING:
+    from .adapter.statement import Recipe
+    from .base.model import Base
+
+_ADAPTER_CONFIG = "adapter_config.json"
+_JOBS = 2
+_OPTIMIZER = "adamw"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to hold a checkpoint against, and how much of it to read.
+
+    `config` overrides the adapter_config.json beside the weights. `replicated` is a glob for the
+    names that several ranks may hold. `reference` must be equal bit for bit.
+    """
+
+    base: Base | None
+    headers_only: bool = False
+    config: Mapping[str, object] | None = None
+    recipes: Sequence[Recipe] = ()
+    stated: Recipe | None = None
+    claims: Claims = field(default_factory=Claims)
+    reference: Checkpoint | None = None
+    replicated: str | None = None
+    loaders: bool = False
+    load_check: bool = False
+    jobs: int = _JOBS
+
+
+def validate(checkpoint: Checkpoint, request: Request) -> Validation:
+    """Judge a checkpoint; every finding is in the result, and nothing is raised for damage.
+
+    Raises what the sources raise where they cannot be read at all, and Unusable for patterns of a
+    configuration that cannot be used.
+    """
+    held = gather(checkpoint, request.replicated)
+    compared, overlaid = _compared(checkpoint, request, held)
+    content = _content(checkpoint, request, held, compared, overlaid)
+    files = (one for shard in checkpoint.shards for one in file_damage(shard))
+    damage = (*files, *held.damage, *content.damage)
+    against: tuple[Caution, ...] = ()
+    if request.reference is not None:
+        unequal = tuple(differences_from(request.reference, held.tensors, held.shards))
+        damage = (*damage, *unequal)
+        if not unequal and request.base and request.reference.label == request.base.label:
+            text = "Every tensor equals the base's bit for bit: nothing was trained or merged in."
+            against = (Caution("equals-base", text),)
+    warnings = (
+        *(
+            Caution("checkpoint", problem)
+            for problem in checkpoint.problems
+            if problem not in {fault.message for fault in overlaid.faults}
+        ),
+        *(Caution("base", note) for note in (request.base.notes if request.base else ())),
+        *held.cautions,
+        *overlaid.cautions,
+        *compared.cautions,
+        *content.cautions,
+        *against,
+    )
+    missing = dict.fromkeys((*compared.differences.missing, *held.lacking))
+    result = Validation(
+        label=checkpoint.label,
+        kind=compared.kind,
+        base=request.base.label if request.base else None,
+        base_source=request.base.source.value if request.base else None,
+        expected=len(compared.required),
+        found=len(held.tensors),
+        missing=tuple(missing),
+        unexpected=compared.differences.unexpected,
+        known_extras=compared.extras,
+        mismatched=compared.differences.mismatched,
+        config_faults=(*overlaid.faults, *compared.faults, *content.faults),
+        layers=compared.layers,
+        experts=compared.experts,
+        modules=compared.modules(content.facts),
+        renames=compared.renames,
+        naming=compared.naming,
+        method=compared.method,
+        ranks=compared.ranks,
+        dtypes=tuple(sorted({tensor.dtype for tensor in held.tensors.values()})),
+        damage=tuple(damage),
+        warnings=warnings,
+        not_checked=(*compared.not_checked, *_left_out(request), *content.not_checked),
+        evidence=content.evidence,
+        files=tuple(
+            {
+                "name": shard.name,
+                "size": shard.size,
+                "tensors": len(shard.header.tensors) if shard.header else None,
+            }
+            for shard in checkpoint.shards
+        ),
+    )
+    return _with_loaders(result, request, held, compared, overlaid)
+
+
+def _with_loaders(
+    result: Validation, request: Request, held: Held, compared: Compared, overlaid: Overlaid
+) -> Validation:
+    """Add what loaders make of it, and whether PEFT loads it."""
+    config = overlaid.config if overlaid.document else None
+    if request.loaders:
+        from .validation.loaders import loader_report
+
+        found = loader_report(result, compared.adapter, config, request.base)
+        result = replace(result, loaders=tuple(one.to_json() for one in found))
+    if not request.load_check:
+        return result
+    from .validation.load_check import load_check
+
+    if request.base is None:
+        raise Unusable("Nothing can be loaded without a base.", remedy="Name it with --base.")
+    if compared.kind is Kind.ADAPTER and overlaid.config is None:
+        raise Unusable(
+            "PEFT loads no adapter without its adapter_config.json, and there is none.",
+            remedy="Name one with --config, or rebuild it with `reef-recover rebuild-config`.",
+        )
+    settings = overlaid.config if compared.kind is Kind.ADAPTER else None
+    return replace(result, load_check=load_check(held.tensors.values(), settings, request.base))
+
+
+def _compared(checkpoint: Checkpoint, request: Request, held: Held) -> tuple[Compared, Overlaid]:
+    config = request.config if request.config is not None else checkpoint.adapter_config
+    stated = request.stated.statements if request.stated else ()
+    overlaid = overlay(config, request.recipes, stated)
+    metadata: dict[str, str] = {}
+    for shard in checkpoint.shards:
+        metadata.update((shard.header.metadata or {}) if shard.header else {})
+    unread = tuple(p for p in checkpoint.problems if p.startswith(_ADAPTER_CONFIG))
+    if unread and request.config is None and checkpoint.adapter_config is None:
+        faults = (*overlaid.faults, *(ConfigFault("*", problem) for problem in unread))
+        overlaid = replace(overlaid, faults=faults)
+    compared = compare_adapter(held.tensors, metadata, request.base, overlaid)
+    if compared is None:
+        compared = compare_model(held.tensors, request.base, overlaid.config is not None)
+    return compared, overlaid
+
+
+def _left_out(request: Request) -> list[str]:
+    left: list[str] = []
+    if request.base is None:
+        left.append("Names, shapes and coverage: no base was given to hold them against.")
+    if request.headers_only:
+        left.append("Content: only headers were read, so zeros, NaN and outliers go unseen.")
+    return left
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What the bytes say; `facts` is None where they were not read."""
+
+    facts: Mapping[str, TensorFacts] | None = None
+    damage: tuple[Damage, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+    faults: tuple[ConfigFault, ...] = ()
+    evidence: Mapping[str, object] = field(default_factory=dict[str, object])
+    not_checked: tuple[str, ...] = ()
+
+
+def _content(
+    checkpoint: Checkpoint,
+    request: Request,
+    held: Held,
+    compared: Compared,
+    overlaid: Overlaid,
+) -> _Content:
+    if request.headers_only:
+        return _Content()
+    from .validation.content import scan_content
+    from .validation.judge import judge
+
+    scanned: dict[str, ContentFacts] = {}
+    damage: list[Damage] = []
+    for shard in checkpoint.shards:
+        if shard.header is None:
+            continue
+        try:
+            scanned[shard.name] = _own(scan_content(shard, jobs=request.jobs), held)
+        except ReefError as error:
+            damage.append(Damage(DamageClass.UNREADABLE, error.message, shard.name))
+    by_role = roles(compared.name_of(name) for name in held.tensors)
+    named = {name: by_role[compared.name_of(name)] for name in held.tensors}
+    claims = _claims(request.claims, overlaid)
+    judged = judge(checkpoint, scanned, named, claims)
+    facts = {
+        compared.name_of(one.name): one for content in scanned.values() for one in content.tensors
+    }
+    tied = compared.tied_apart(facts)
+    faults: tuple[ConfigFault, ...] = ()
+    if judged.evidence.get("claim_refuted") and request.claims.step is not None:
+        text = "The values cannot come from the claimed step and learning rate."
+        faults = (ConfigFault("claims", text),)
+    return _Content(
+        facts,
+        (*damage, *judged.damage, *tied.damage),
+        (*judged.cautions, *tied.cautions),
+        faults,
+        judged.evidence,
+        _unjudged(judged.evidence) if request.claims.step is not None else (),
+    )
+
+
+def _own(content: ContentFacts, held: Held) -> ContentFacts:
+    """Leave out what another shard holds too and is judged there."""
+    own = tuple(one for one in content.tensors if held.shards[one.name].name == one.shard)
+    return content if len(own) == len(content.tensors) else replace(content, tensors=own)
+
+
+def _unjudged(evidence: Mapping[str, object]) -> tuple[str, ...]:
+    """Say why a claim could not be held against the values."""
+    training = cast("Mapping[str, Mapping[str, object]] | None", evidence.get("training"))
+    bound = training.get("adamw_bound") if training else None
+    if bound is None:
+        return ("The claimed step: there is no lora_B to hold it against.",)
+    if bound.get("judged") is not False:
+        return ()
+    return (f"The claimed step: {bound.get('reason') or 'no lora_B can be judged'}.",)
+
+
+def _claims(claims: Claims, overlaid: Overlaid) -> Claims:
+    """Add what recipes say of the training to what was claimed; the optimiser is else AdamW."""
+    config = overlaid.config or {}
+    rate, optimizer = (overlaid.trainer.get(name) for name in ("learning_rate", "optimizer"))
+    init = config.get("init_lora_weights")
+    known = isinstance(rate, (int, float)) and not isinstance(rate, bool)
+    return Claims(
+        step=claims.step,
+        learning_rate=claims.learning_rate
+        if claims.learning_rate is not None or not known
+        else float(str(rate)),
+        init=claims.init
+        if claims.init is not None
+        else init
+        if isinstance(init, (str, bool))
+        else None,
+        optimizer=claims.optimizer or (optimizer if isinstance(optimizer, str) else _OPTIMIZER),
+    )
+
+
+__all__ = ["Claims", "Request", "Validation", "validate"]
