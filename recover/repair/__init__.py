@@ -1,0 +1,1 @@
+"""The reconstruction of damaged checkpoints."""
