@@ -22,14 +22,17 @@ from .errors import ExitCode, ReefError
 from .records.names import printable
 
 RECOVER = {
-    "demo": "Rehearse an incident on this machine, from deletion to proof.",
-    "scan": "List the checkpoints that processes still map or hold open.",
-    "doctor": "Say which ways to the bytes are open, and how to open the others.",
-    "pin": "Hold every file of a process, so that its exit loses nothing.",
+    "demo": "Rehearse an incident on this machine, start to proof.",
+    "scan": "List the checkpoints that processes map or hold open.",
+    "doctor": "Say which ways to the bytes are open, and what bars others.",
+    "pin": "Hold every file of a process: its exit loses nothing.",
     "pins": "List what is pinned.",
     "unpin": "Let go of what is pinned.",
     "dump": "Save the files that a process still holds, with proof.",
     "compare": "Compare two checkpoints: bytes, then values as integers.",
+    "validate": "Hold a checkpoint against its base, and read every byte.",
+    "rebuild-config": "Rebuild adapter_config.json, each field with its source.",
+    "repair": "Rebuild a damaged file: header, and pages of other dumps.",
 }
 ARCHIVE: dict[str, str] = {}
 
@@ -54,7 +57,7 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in self._table:
             return None
-        command = import_module(f".commands.{cmd_name}", __package__).command
+        command = import_module(f".commands.{cmd_name.replace('-', '_')}", __package__).command
         assert isinstance(command, click.Command)
         return command
 
@@ -95,6 +98,8 @@ recover = LazyGroup(
       reef-recover scan                 what is still held, and by whom
       reef-recover pin --pid 4242       nothing can be lost from here on
       reef-recover dump --pid 4242      save it, read twice, with its proof
+      reef-recover validate DIR --base BASE           is it whole?
+      reef-recover rebuild-config DIR --recipe FILE   make it loadable
     """,
 )
 archive = LazyGroup(

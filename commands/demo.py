@@ -16,7 +16,7 @@ from typing import TextIO
 import click
 
 from ..errors import DoesNotHold, ExitCode
-from ..recover.rehearsal import has_torch, start_server, write_adapter
+from ..recover.rehearsal import has_torch, start_server, write_adapter, write_base_and_recipe
 from .frame import Terminal, declare, with_options
 
 SCHEMA = "reefkit.demo/1"
@@ -29,8 +29,9 @@ _ADAPTER = Path("runs", "qwen3-8b-grpo", "step_8", "adapter_model.safetensors")
 
     Makes a Qwen3-8B-shaped LoRA adapter (504 tensors, 174 MB, random values), starts a process
     that maps it as an inference server does, deletes the directory, and gets the bytes back with
-    the commands that a person would type; each is shown. Needs neither torch nor a network,
-    600 MB of disk and a few seconds, and leaves nothing behind.""",
+    the commands that a person would type; each is shown. Then every tensor is held against the
+    base model, and the lost adapter_config.json is rebuilt from the run's recipe. Needs neither
+    torch nor a network, 600 MB of disk and a few seconds, and leaves nothing behind.""",
     examples="""
 reef-recover demo
 reef-recover demo --dir /scratch    # where to put the files meanwhile
@@ -63,7 +64,7 @@ def command(terminal: Terminal, directory: str | None) -> int:
         "steps": story.steps,
     }
     terminal.document(document)
-    story.tell(f"\nRecovered byte for byte: sha256 {digest}, {seconds:.1f} s in all.")
+    story.tell(f"\nRecovered byte for byte, fit to load: sha256 {digest}; {seconds:.1f} s in all.")
     return ExitCode.HOLDS
 
 
@@ -103,6 +104,11 @@ class _Story:
         self.run("dump", "--pid", pid, "--out", second, "--expect-sha256", digest)
         self.end_server()
         self.run("compare", first, second)
+        self.tell("# Is it whole, and does it fit its base? And adapter_config.json, which nobody")
+        self.tell("# mapped, went with its directory: what is proven, and who states the rest?")
+        base, recipe = (str(path) for path in write_base_and_recipe(self.folder))
+        self.run("validate", first, "--base", base)
+        self.run("rebuild-config", first, "--recipe", recipe, "--base", base)
         if pinned:
             self.run("unpin", "--pid", pid)
             self._pinned = False

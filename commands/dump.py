@@ -20,12 +20,17 @@ from .frame import Terminal, declare, pid_option, tree_options, with_options
 
     Verdicts: FILE_EXACT, REBUILT_VERIFIED and MEMORY_CLEAN are byte-exact (exit code 0); all
     others are not, say why, and exit with 1. An interrupted or partial dump goes on when the
-    same command runs again. After the process ended, dump works from what was pinned.""",
+    same command runs again. After the process ended, dump works from what was pinned.
+
+    With --base, --recipe or --set, what was saved is validated and an adapter's lost
+    adapter_config.json is rebuilt beside it, as `validate` and `rebuild-config` do; the exit code
+    is then the worst of the three.""",
     examples="""
 reef-recover dump --pid 4242
 reef-recover dump --pid 4242 --match '*step_8/*' --out rescued --expect-sha256 9f86d0…
 reef-recover dump --pid 4242 --out - | ssh backup 'cat > adapter_model.safetensors'
 reef-recover dump --pid 4242 --source memory    # what the process sees, and what it changed
+reef-recover dump --pid 4242 --base Qwen/Qwen3-8B --recipe serve.yaml    # the incident in one line
 """,
 )
 @with_options(
@@ -49,6 +54,23 @@ reef-recover dump --pid 4242 --source memory    # what the process sees, and wha
     ),
     click.option("--any-format", is_flag=True, help="Every deleted file, not only safetensors."),
     *tree_options,
+    click.option(
+        "--base", metavar="BASE", help="The base model to validate against: see `validate`."
+    ),
+    click.option(
+        "--recipe",
+        "recipes",
+        multiple=True,
+        metavar="FILE",
+        help="What the run was made with: see `rebuild-config`.",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="State a field of the configuration.",
+    ),
     click.option("--force", is_flag=True, help="Overwrite what is at the destination."),
 )
 def command(
@@ -62,6 +84,9 @@ def command(
     any_format: bool,
     children: bool,
     cgroup: bool,
+    base: str | None,
+    recipes: tuple[str, ...],
+    settings: tuple[str, ...],
     force: bool,
 ) -> int:
     """Choose the files, save them, and say what that proves."""
@@ -82,5 +107,8 @@ def command(
             children=children,
             cgroup=cgroup,
             force=force,
+            base=base,
+            recipes=recipes,
+            settings=settings,
         ),
     )

@@ -50,6 +50,14 @@ class Options:
     children: bool
     cgroup: bool
     force: bool
+    base: str | None = None
+    recipes: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    @property
+    def wants_proof(self) -> bool:
+        """Tell whether what is saved shall be validated and its configuration rebuilt."""
+        return bool(self.base or self.recipes or self.settings)
 
 
 def run(terminal: Terminal, options: Options) -> int:
@@ -60,6 +68,11 @@ def run(terminal: Terminal, options: Options) -> int:
     streams = options.out == "-"
     if streams:
         _check_stdout(terminal)
+        if options.wants_proof:
+            raise Unusable(
+                "--base, --recipe and --set look at files, and --out - writes none.",
+                remedy="Save to a folder, or run `validate` and `rebuild-config` where it arrives.",
+            )
     with HeldFiles(
         options.pid,
         children=options.children,
@@ -81,14 +94,33 @@ def run(terminal: Terminal, options: Options) -> int:
                 recovery = _to_stream(held, request, progress)
             else:
                 recovery = _to_folder(held, request, progress, folder, options.force)
-    terminal.document(recovery.to_json())
     for line in _summary(recovery):
         if streams:
             terminal.warn(line)
         else:
             terminal.product(line)
     _advise(terminal, recovery, folder)
+    if options.wants_proof:
+        return _with_proofs(terminal, recovery, options)
+    terminal.document(recovery.to_json())
     return recovery.exit_code
+
+
+def _with_proofs(terminal: Terminal, recovery: Recovery, options: Options) -> int:
+    from ..recover.prove import Knowledge, checkpoints_of, prove
+    from .dump_proof import proof_lines
+
+    known = Knowledge(options.base, options.recipes, options.settings, options.force)
+    proofs = prove(checkpoints_of(file.path for file in recovery.files), known)
+    terminal.document({**recovery.to_json(), "proofs": [proof.to_json() for proof in proofs]})
+    for proof in proofs:
+        for line in proof_lines(proof):
+            terminal.product(line)
+        for error in proof.errors:
+            terminal.warn(f"Error: {error.message}")
+            if error.remedy:
+                terminal.warn(f"  {error.remedy}")
+    return max([recovery.exit_code, *(proof.exit_code for proof in proofs)])
 
 
 def _check_stdout(terminal: Terminal) -> None:

@@ -1,8 +1,9 @@
-"""What a rehearsal needs: an adapter of real size, and a server that holds it as servers do."""
+"""What a rehearsal needs: an adapter of real size, its base and recipe, and a server."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,36 @@ _MODULES = (
     ("mlp.up_proj", _HIDDEN, _INTERMEDIATE),
     ("mlp.down_proj", _INTERMEDIATE, _HIDDEN),
 )
+
+# What Qwen3-8B's config.json says of its shapes.
+_CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_size": _HIDDEN,
+    "intermediate_size": _INTERMEDIATE,
+    "model_type": "qwen3",
+    "num_attention_heads": 32,
+    "num_hidden_layers": _LAYERS,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151936,
+}
+
+# The keys of a Reef serve.yaml, version 2, that concern an adapter.
+_RECIPE = f"""schema-version: 2
+inference:
+  model-path: Qwen/Qwen3-8B
+training:
+  backend: slime
+  options:
+    hf-checkpoint: "${{inference.model-path}}"
+    megatron-lora-rank: "{_RANK}"
+    megatron-lora-alpha: "{_RANK}"
+    megatron-lora-dropout: "0"
+    megatron-lora-target-modules: [linear_qkv, linear_proj, linear_fc1, linear_fc2]
+"""
 
 # Python's own mmap would keep a descriptor, which the loaders of servers do not.
 _MAPPING_SERVER = """
@@ -79,6 +110,14 @@ def write_adapter(path: Path) -> str:
             left -= len(bits)
         os.fsync(file.fileno())
     return digest.hexdigest()
+
+
+def write_base_and_recipe(folder: Path) -> tuple[Path, Path]:
+    """Write what a person still has of the run: the base's config.json, and the serve.yaml."""
+    base, recipe = folder / "config.json", folder / "serve.yaml"
+    base.write_text(json.dumps(_CONFIG, indent=2) + "\n", "utf-8")
+    recipe.write_text(_RECIPE, "utf-8")
+    return base, recipe
 
 
 def has_torch() -> bool:

@@ -28,10 +28,17 @@ ROOT = Path(__file__).resolve().parents[1]
 NOT_PACKED = {"tests", "bench", "examples", "docs", "build", "dist", "setup.py"}
 LAYERS = ["reefkit", "errors", "records", "recover", "provenance", "commands", "cli"]
 TORCH = ["torch", "transformers", "peft"]
-HEAVY = ["numpy", "rich", "safetensors"]
+HEAVY = ["numpy", "regex", "rich", "safetensors", "yaml"]
 NETWORK = ["socket", "ssl", "http", "urllib.request", "huggingface_hub", "requests", "httpx"]
 # Numpy through and through: whoever needs one of these imports it late, as if it were numpy.
-IMPORTED_LATE = {"reefkit.recover.comparison.values"}
+IMPORTED_LATE = {
+    "reefkit.recover.adapter.config.floats",
+    "reefkit.recover.adapter.config.merged_weights",
+    "reefkit.recover.adapter.config.scaled_memory",
+    "reefkit.recover.adapter.config.tied_head",
+    "reefkit.recover.comparison.values",
+    "reefkit.recover.validation.blocks",
+}
 # Distributions that are not called like the module they bring.
 DISTRIBUTION = {"re2": "google-re2", "yaml": "pyyaml"}
 
