@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -45,6 +46,23 @@ TRAINER_FIELDS: Mapping[str, str] = MappingProxyType(
         "tokenizer_size": "the number of rows after a vocabulary resize",
     }
 )
+
+
+# Lists whose order PEFT does not keep.
+_SETS = frozenset("target_modules target_parameters exclude_modules modules_to_save".split())
+
+
+def agree(field: str, one: object, other: object) -> bool:
+    """Tell whether two values of a field mean the same: 32 and 32.0 do, true and 1 do not."""
+    return _canonical(field, one) == _canonical(field, other)
+
+
+def _canonical(field: str, value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if field in _SETS and isinstance(value, list):
+        value = sorted(json.dumps(item, default=str) for item in cast("list[object]", value))
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ...errors import Unusable
 from ..adapter.config.settings import read_settings
-from ..adapter.statement import Recipe, Source, Statement
+from ..adapter.statement import Recipe, Source, Statement, agree
 
 _DTYPE = "dtype"
 _SHAPING = frozenset(
@@ -17,7 +17,6 @@ _SHAPING = frozenset(
     "lora_bias kasa_config layer_replication layers_pattern layers_to_transform "
     "trainable_token_indices ensure_weight_tying".split()
 )
-_UNORDERED = frozenset({"target_modules", "target_parameters", "modules_to_save"})
 
 
 def stated(settings: Sequence[str], recipes: Iterable[Recipe]) -> dict[str, object]:
@@ -47,16 +46,9 @@ def _decided(field: str, statements: list[Statement]) -> Statement:
     """Give the one value that is stated, or else is a default."""
     best = [s for s in statements if s.source is not Source.DEFAULT] or statements
     for other in best[1:]:
-        if _comparable(field, other) != _comparable(field, best[0]):
+        if not agree(field, other.value, best[0].value):
             raise Unusable(
                 f"{best[0].origin} and {other.origin} contradict each other over {field}.",
                 remedy=f"State which holds: --set {field}=…",
             )
     return best[0]
-
-
-def _comparable(field: str, statement: Statement) -> object:
-    value = statement.value
-    if field in _UNORDERED and isinstance(value, list):
-        return sorted(map(str, value))
-    return value

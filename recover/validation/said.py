@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from ...records.names import printable
 from ..adapter.expected import Said
-from ..adapter.statement import TRAINER_FIELDS, Json, Recipe, Source, Statement
+from ..adapter.statement import TRAINER_FIELDS, Json, Recipe, Source, Statement, agree
 from .result import Caution, ConfigFault
-
-_UNORDERED = ("target_modules", "target_parameters", "modules_to_save", "exclude_modules")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def overlay(
     for statement in (s for recipe in recipes for s in recipe.statements):
         pool = defaults if statement.source is Source.DEFAULT else chosen
         known = pool.setdefault(statement.field, statement)
-        if known is not statement and not _same(statement.field, known.value, statement.value):
+        if known is not statement and not agree(statement.field, known.value, statement.value):
             text = (
                 f"{statement.field} is {_shown(known.value)} by {known.origin} and "
                 f"{_shown(statement.value)} by {statement.origin}."
@@ -61,7 +58,7 @@ def overlay(
             trainer[field] = statement.value
             continue
         if config is not None and field in config:
-            if _same(field, config[field], statement.value):
+            if agree(field, config[field], statement.value):
                 continue
             text = (
                 f"{statement.origin} states {field} = {_shown(statement.value)}, and the "
@@ -86,15 +83,6 @@ def overlay(
     return Overlaid(
         result or None, config is not None, said, trainer, tuple(faults), tuple(cautions)
     )
-
-
-def _same(field: str, one: object, other: object) -> bool:
-    if field in _UNORDERED and isinstance(one, list) and isinstance(other, list):
-        first, second = cast("list[object]", one), cast("list[object]", other)
-        return sorted(map(str, first)) == sorted(map(str, second))
-    if isinstance(one, bool) != isinstance(other, bool):
-        return False
-    return one == other
 
 
 def _shown(value: object) -> str:

@@ -7,20 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ....errors import Unusable
-from ..statement import Json, Recipe, Source, Statement
+from ..statement import Recipe, Source, Statement, agree
 from .evidence import Ledger, Side
 from .schema import check_value
-
-
-def same(a: Json, b: Json) -> bool:
-    """Tell whether two values mean the same: 32 and 32.0 do, true and 1 do not."""
-    return _canonical(a) == _canonical(b)
-
-
-def _canonical(value: Json) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)
-    return json.dumps(value, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Statements:
         return tuple(
             f"{other.origin} ({other.source.value} {json.dumps(other.value)[:200]})"
             for other in self.of_recipes(field)
-            if other is not by and not same(other.value, by.value)
+            if other is not by and not agree(field, other.value, by.value)
         )
 
     def documents(self) -> tuple[Recipe, ...]:
@@ -87,7 +76,7 @@ def choose(field: str, statements: Sequence[Statement], ledger: Ledger) -> State
     if not statements:
         return None
     first = statements[0]
-    others = [s for s in statements if not same(s.value, first.value)]
+    others = [s for s in statements if not agree(field, s.value, first.value)]
     if others:
         ledger.conflict(
             field,
