@@ -26,10 +26,10 @@ from pathlib import Path
 from reefkit.recover.checkpoint import Checkpoint, Shard
 from reefkit.recover.formats.safetensors import read_header
 from reefkit.recover.readable import FileReadable
-from reefkit.recover.validation.content import scan_content
+from reefkit.recover.validation.content.scan import scan_content
 from reefkit.recover.validation.damage import file_damage
-from reefkit.recover.validation.judge import judge
-from reefkit.recover.validation.roles import roles
+from reefkit.recover.validation.content.judge import judge
+from reefkit.recover.validation.content.roles import roles
 with FileReadable(Path(sys.argv[1])) as file:
     shard = Shard("file", file, read_header(file.read, file.size))
     facts = scan_content(shard, jobs=int(sys.argv[2]))

@@ -67,6 +67,11 @@ class FileReadable:
         except OSError as error:
             raise unreadable(self.label, error) from error
 
+    def stamp(self) -> tuple[int, int, int]:
+        """Give what changes whenever the file does: its size, and the times of mtime and ctime."""
+        status = os.fstat(self._fd)
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
     def holes(self) -> tuple[Range, ...]:
         """Give the ranges that the filesystem stores nothing for, and which read as zeros.
 

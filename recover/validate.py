@@ -13,8 +13,9 @@ from ..errors import ReefError, Unusable
 from .checkpoint import Checkpoint
 from .validation.adapters import compare_adapter
 from .validation.compared import Compared
+from .validation.content.facts import Claims, ContentFacts, TensorFacts
+from .validation.content.roles import roles
 from .validation.damage import file_damage
-from .validation.facts import Claims, ContentFacts, TensorFacts
 from .validation.full import compare_model
 from .validation.result import (
     Caution,
@@ -24,7 +25,6 @@ from .validation.result import (
     Kind,
     Validation,
 )
-from .validation.roles import roles
 from .validation.said import Overlaid, overlay
 from .validation.same_bytes import differences_from
 from .validation.shards import Held, gather
@@ -133,13 +133,13 @@ def _with_loaders(
     """Add what loaders make of it, and whether PEFT loads it."""
     config = overlaid.config if overlaid.document else None
     if request.loaders:
-        from .validation.loaders import loader_report
+        from .validation.loading.report import loader_report
 
         found = loader_report(result, compared.adapter, config, request.base)
         result = replace(result, loaders=tuple(one.to_json() for one in found))
     if not request.load_check:
         return result
-    from .validation.load_check import load_check
+    from .validation.loading.load_check import load_check
 
     if request.base is None:
         raise Unusable("Nothing can be loaded without a base.", remedy="Name it with --base.")
@@ -199,8 +199,8 @@ def _content(
 ) -> _Content:
     if request.headers_only:
         return _Content()
-    from .validation.content import scan_content
-    from .validation.judge import judge
+    from .validation.content.judge import judge
+    from .validation.content.scan import scan_content
 
     scanned: dict[str, ContentFacts] = {}
     damage: list[Damage] = []

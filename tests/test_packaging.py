@@ -37,7 +37,7 @@ IMPORTED_LATE = {
     "reefkit.recover.adapter.config.scaled_memory",
     "reefkit.recover.adapter.config.tied_head",
     "reefkit.recover.comparison.values",
-    "reefkit.recover.validation.blocks",
+    "reefkit.recover.validation.content.blocks",
 }
 # Distributions that are not called like the module they bring.
 DISTRIBUTION = {"re2": "google-re2", "yaml": "pyyaml"}

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...records.names import printable
-from ..adapter.closure import expected_by_closure
-from ..adapter.config_faults import config_faults
-from ..adapter.expectation import Expectation
-from ..adapter.expected import expected_by_config
-from ..adapter.foreign import Foreign, recognise
+from ..adapter.config.faults import config_faults
+from ..adapter.expected.by_closure import expected_by_closure
+from ..adapter.expected.by_config import expected_by_config
+from ..adapter.expected.expectation import Expectation
+from ..adapter.expected.wrappers import expert_modules
 from ..adapter.keys import PREFIX, Part
 from ..adapter.kinds import kind_of_module
-from ..adapter.methods import Method, method_of
-from ..adapter.prefixes import diagnose
+from ..adapter.naming.foreign import Foreign, recognise
+from ..adapter.naming.methods import Method, method_of
+from ..adapter.naming.prefixes import diagnose
 from ..adapter.structure import Adapter, read_adapter
-from ..adapter.wrappers import expert_modules
 from ..base.model import Base
 from ..formats.safetensors import Tensor
 from ..formats.safetensors_errors import shown

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ..adapter.expectation import ExpectedModule
+from ..adapter.expected.expectation import ExpectedModule
 from ..adapter.keys import PREFIX
-from ..adapter.prefixes import Diagnosis
+from ..adapter.naming.prefixes import Diagnosis
 from ..adapter.structure import Adapter
 from ..base.model import Base
 from ..formats.safetensors import Tensor
 from ..formats.safetensors_errors import shown
 from . import coverage
 from .compare_names import Differences
-from .facts import TensorFacts
+from .content.facts import TensorFacts
 from .result import (
     Caution,
     ConfigFault,

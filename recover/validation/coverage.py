@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ..adapter.expectation import ExpectedModule
+from ..adapter.expected.expectation import ExpectedModule
 from ..adapter.keys import PREFIX, Part
 from ..adapter.kinds import expert_of, in_order, layer_of
 from ..formats.safetensors import Tensor
-from .facts import TensorFacts
+from .content.facts import TensorFacts
 from .result import ExpertCoverage, LayerCoverage, Modules
 
 OUTSIDE = "outside the layers"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..adapter.expectation import Expectation
-from ..adapter.expected import is_converted
+from ..adapter.expected.by_config import is_converted
+from ..adapter.expected.expectation import Expectation
+from ..adapter.expected.wrappers import expert_modules
 from ..adapter.keys import Key, Part
 from ..adapter.kinds import kind_of_module
 from ..adapter.structure import Adapter
-from ..adapter.wrappers import expert_modules
 from ..base.model import Base
 from ..formats.safetensors_errors import shown
 from .result import ConfigFault

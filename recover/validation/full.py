@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...records.names import printable
 from ..adapter.kinds import kind_of_module
-from ..adapter.prefixes import diagnose
+from ..adapter.naming.prefixes import diagnose
 from ..base.model import Base, ModuleKind
 from ..formats.safetensors import Tensor
 from . import coverage

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...records.names import printable
-from ..adapter.expected import Said
+from ..adapter.expected.by_config import Said
 from ..adapter.statement import TRAINER_FIELDS, Json, Recipe, Source, Statement, agree
 from .result import Caution, ConfigFault
 

@@ -23,12 +23,12 @@ from reefkit.recover.formats.safetensors import (
 )
 from reefkit.recover.ranges import Range
 from reefkit.recover.readable import FileReadable, Readable
-from reefkit.recover.validation.content import scan_content
+from reefkit.recover.validation.content.facts import Claims, ContentFacts, Judgement
+from reefkit.recover.validation.content.judge import judge
+from reefkit.recover.validation.content.roles import roles
+from reefkit.recover.validation.content.scan import scan_content
 from reefkit.recover.validation.damage import file_damage
-from reefkit.recover.validation.facts import Claims, ContentFacts, Judgement
-from reefkit.recover.validation.judge import judge
 from reefkit.recover.validation.result import Damage
-from reefkit.recover.validation.roles import roles
 
 Tensors: TypeAlias = dict[str, tuple[str, tuple[int, ...], bytes]]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]

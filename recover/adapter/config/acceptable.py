@@ -9,9 +9,9 @@ from ....records.names import printable
 from ...base.model import Base
 from ...checkpoint import Checkpoint
 from ...formats.safetensors import Tensor, coverage
-from ..foreign import recognise
-from ..methods import method_of
-from ..prefixes import diagnose
+from ..naming.foreign import recognise
+from ..naming.methods import method_of
+from ..naming.prefixes import diagnose
 
 
 def tensors_of(checkpoint: Checkpoint) -> dict[str, Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...base.model import Base
+from ..expected.whole import parameters_in_memory
 from ..patterns import suffixes
-from ..whole import parameters_in_memory
 
 
 def modules_in_memory(base: Base) -> frozenset[str]:

@@ -7,10 +7,10 @@ from typing import cast
 
 from ....records.names import printable
 from ...base.model import Base, Module, ModuleKind
+from ..expected.whole import parameters_in_memory, saved_parameters
 from ..patterns import ends_with_any
 from ..statement import Json, Source, Statement
 from ..structure import Adapter
-from ..whole import parameters_in_memory, saved_parameters
 from .evidence import Ledger, Side
 from .naming import modules_in_memory, shortest_tails
 from .proof import Proof, is_embedding

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from ....errors import DoesNotHold, Unusable
 from ....records.names import printable
 from ...base.model import Base
+from ..expected.wrappers import expert_modules, identify
 from ..keys import Part
 from ..kinds import expert_of, in_order
 from ..structure import Adapter, LoraModule
-from ..wrappers import expert_modules, identify
 
 _SHOWN = 3
 # Variants whose own settings no tensor tells, by the part that gives them away.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ....errors import DoesNotHold
 from ....records.names import printable
 from ...base.model import Base
-from ..expected import expected_by_config
+from ..expected.by_config import expected_by_config
 from ..keys import Part
 from ..structure import Adapter
 from ..targets import selects

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from synthetic import CONFIG, MOE, PREFIX, QWEN, Piece, experts, lora, modules
 
 from reefkit.errors import ReefError
-from reefkit.recover.adapter.closure import expected_by_closure
-from reefkit.recover.adapter.config_faults import config_faults
-from reefkit.recover.adapter.expected import Said, expected_by_config
+from reefkit.recover.adapter.config.faults import config_faults
+from reefkit.recover.adapter.expected.by_closure import expected_by_closure
+from reefkit.recover.adapter.expected.by_config import Said, expected_by_config
+from reefkit.recover.adapter.expected.whole import parameters_in_memory, resize
 from reefkit.recover.adapter.structure import Adapter, read_adapter
-from reefkit.recover.adapter.whole import parameters_in_memory, resize
 from reefkit.recover.base.from_config import base_from_config
 from reefkit.recover.formats.safetensors import Tensor
 

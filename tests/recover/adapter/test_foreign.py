@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reefkit.recover.adapter.foreign import PRODUCERS, recognise
+from reefkit.recover.adapter.naming.foreign import PRODUCERS, recognise
 
 PEFT = "base_model.model.model.layers.0"
 MEGATRON = "decoder.layers.0.self_attention.linear_qkv"

@@ -9,7 +9,7 @@ import pytest
 from peft_adapters import MODELS  # the libraries are offline once it is imported
 
 from reefkit.recover.adapter.keys import PREFIX
-from reefkit.recover.adapter.methods import method_of
+from reefkit.recover.adapter.naming.methods import method_of
 
 WITHOUT_TARGETS = {"num_virtual_tokens": 4}
 # Every method of peft 0.21 by what its config needs on this model; those left out say why below.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reefkit.recover.adapter.keys import PREFIX as P
-from reefkit.recover.adapter.prefixes import diagnose
+from reefkit.recover.adapter.naming.prefixes import diagnose
 from reefkit.recover.base.model import (
     Base,
     BaseSource,

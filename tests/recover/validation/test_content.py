@@ -16,11 +16,11 @@ from reefkit.recover.comparison.values import LAYOUTS
 from reefkit.recover.formats.safetensors import DTYPE_BITS, parse_header
 from reefkit.recover.formats.safetensors_errors import HeaderTooLarge
 from reefkit.recover.ranges import Range
-from reefkit.recover.validation import content
-from reefkit.recover.validation.blocks import value_of
-from reefkit.recover.validation.content import scan_content
+from reefkit.recover.validation.content import scan as content
+from reefkit.recover.validation.content.blocks import value_of
+from reefkit.recover.validation.content.scan import scan_content
+from reefkit.recover.validation.content.zeros import LONG, long_runs, zero_runs
 from reefkit.recover.validation.result import DamageClass
-from reefkit.recover.validation.zeros import LONG, long_runs, zero_runs
 
 # A NaN and, where there is one, an infinity of each dtype, as little-endian integers.
 SPECIAL: dict[str, tuple[int, int | None]] = {

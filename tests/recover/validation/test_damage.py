@@ -30,10 +30,10 @@ from reefkit.recover.checkpoint import Checkpoint
 from reefkit.recover.formats.safetensors import parse_header, write_header
 from reefkit.recover.ranges import Range
 from reefkit.recover.readable import FileReadable
-from reefkit.recover.validation import content
-from reefkit.recover.validation.content import scan_content
-from reefkit.recover.validation.facts import Claims
-from reefkit.recover.validation.judge import judge
+from reefkit.recover.validation.content import scan as content
+from reefkit.recover.validation.content.facts import Claims
+from reefkit.recover.validation.content.judge import judge
+from reefkit.recover.validation.content.scan import scan_content
 from reefkit.recover.validation.result import DamageClass
 
 A, B = "lora_A.weight", "lora_B.weight"

@@ -17,8 +17,8 @@ from reefkit.errors import Unusable
 from reefkit.recover.base.from_config import base_from_config
 from reefkit.recover.base.model import Base, BaseSource
 from reefkit.recover.formats.safetensors import Tensor, parse_header
-from reefkit.recover.validation import load_check as module
-from reefkit.recover.validation.load_child import check
+from reefkit.recover.validation.loading import load_check as module
+from reefkit.recover.validation.loading.load_child import check
 
 P = "base_model.model."
 

@@ -14,12 +14,12 @@ from typing import Any
 import peft_adapters
 import pytest
 
-from reefkit.recover.adapter.prefixes import diagnose
+from reefkit.recover.adapter.naming.prefixes import diagnose
 from reefkit.recover.adapter.structure import read_adapter
 from reefkit.recover.base.from_config import base_from_config
 from reefkit.recover.base.model import Base
 from reefkit.recover.formats.safetensors import Tensor, parse_header
-from reefkit.recover.validation.loader_finding import (
+from reefkit.recover.validation.loading.finding import (
     FULL,
     OF_ADAPTERS,
     PEFT,
@@ -30,7 +30,7 @@ from reefkit.recover.validation.loader_finding import (
     LoaderFinding,
     Outcome,
 )
-from reefkit.recover.validation.loaders import loader_report
+from reefkit.recover.validation.loading.report import loader_report
 from reefkit.recover.validation.result import Damage, DamageClass, Kind, Mismatch, Validation
 
 P = "base_model.model."

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from contents import HIDDEN, RANK, adapter, judged, judged_bytes, serialise, tensor
 
-from reefkit.recover.validation.facts import Claims, Judgement
-from reefkit.recover.validation.training import adamw_bound, step_bound
+from reefkit.recover.validation.content.facts import Claims, Judgement
+from reefkit.recover.validation.content.training import adamw_bound, step_bound
 
 RATE = 1e-3
 STEPS = (0, 1, 2, 5, 20)

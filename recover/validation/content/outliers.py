@@ -8,7 +8,7 @@ from math import log10
 from statistics import median
 from typing import NamedTuple
 
-from ..formats.safetensors_errors import shown
+from ...formats.safetensors_errors import shown
 from .facts import Purpose, Role, TensorFacts
 
 PEERS = 4

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from ..base.model import ExpertParameter, Module, ModuleKind
-from ..validation.result import Caution
-from .keys import Part, tensor_name
+from ...base.model import ExpertParameter, Module, ModuleKind
+from ...validation.result import Caution
+from ..keys import Part, tensor_name
 
 Shape: TypeAlias = tuple[int, ...]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..adapter.structure import Adapter, read_adapter
-from ..base.model import Base
-from .loader_facts import LoaderFacts
-from .loader_finding import FULL, OF_ADAPTERS, LoaderFinding, Outcome
-from .loader_rules import full_findings, objections, strange_findings
-from .result import Kind, Validation
+from ...adapter.structure import Adapter, read_adapter
+from ...base.model import Base
+from ..result import Kind, Validation
+from .facts import LoaderFacts
+from .finding import FULL, OF_ADAPTERS, LoaderFinding, Outcome
+from .rules import full_findings, objections, strange_findings
 
 
 def loader_report(

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ..checkpoint import Shard
-from ..formats.safetensors import DTYPE_BITS
-from ..formats.safetensors_errors import shown
-from ..ranges import Range, intersect, total
+from ...checkpoint import Shard
+from ...formats.safetensors import DTYPE_BITS
+from ...formats.safetensors_errors import shown
+from ...ranges import Range, intersect, total
+from ..result import Caution, Damage, DamageClass
 from .facts import ContentFacts, Purpose, Role, TensorFacts
-from .result import Caution, Damage, DamageClass
 from .zero_tensors import Standing, ZeroTensors, names_of
 
 _PAGE = 4096

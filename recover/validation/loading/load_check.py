@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import cast
 
-from ...errors import Unusable
-from ...records.names import printable
-from ..adapter.structure import read_adapter
-from ..adapter.whole import resized_rows
-from ..base.model import Base
-from ..formats.safetensors import Tensor
+from ....errors import Unusable
+from ....records.names import printable
+from ...adapter.expected.whole import resized_rows
+from ...adapter.structure import read_adapter
+from ...base.model import Base
+from ...formats.safetensors import Tensor
 
 _NEEDED = ("torch", "transformers", "peft")
 _SECONDS = 300
@@ -80,7 +80,7 @@ def _resized(config: Mapping[str, object], base: Base, rows: int) -> dict[str, o
 
 
 def _ask(request: Mapping[str, object]) -> dict[str, object]:
-    code = "from reefkit.recover.validation.load_child import main; main()"
+    code = "from reefkit.recover.validation.loading.load_child import main; main()"
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],

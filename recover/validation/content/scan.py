@@ -9,13 +9,13 @@ from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from ...errors import ReefError, Unusable
-from ..checkpoint import Shard
-from ..formats.safetensors import DTYPE_BITS, Header, Tensor
-from ..formats.safetensors_errors import shown
-from ..ranges import Range, intersect, merge, total
+from ....errors import ReefError, Unusable
+from ...checkpoint import Shard
+from ...formats.safetensors import DTYPE_BITS, Header, Tensor
+from ...formats.safetensors_errors import shown
+from ...ranges import Range, intersect, merge, total
+from ..result import Damage, DamageClass
 from .facts import ContentFacts, TensorFacts
-from .result import Damage, DamageClass
 from .zeros import long_runs, zero_runs
 
 if TYPE_CHECKING:

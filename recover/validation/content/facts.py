@@ -8,9 +8,9 @@ from enum import Enum
 from math import prod
 from typing import NamedTuple
 
-from ..formats.safetensors import Tensor
-from ..ranges import Range
-from .result import Caution, Damage
+from ...formats.safetensors import Tensor
+from ...ranges import Range
+from ..result import Caution, Damage
 
 
 class Purpose(str, Enum):

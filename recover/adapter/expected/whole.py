@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..base.model import Base, Module, ModuleKind
-from ..base.spellings import in_memory
+from ...base.model import Base, Module, ModuleKind
+from ...base.spellings import in_memory
+from ..keys import Part
+from ..kinds import layer_of
+from ..patterns import suffixes
+from ..structure import Adapter
 from .expectation import Shape
-from .keys import Part
-from .kinds import layer_of
-from .patterns import suffixes
-from .structure import Adapter
 
 
 def parameters_in_memory(base: Base) -> dict[str, Shape]:

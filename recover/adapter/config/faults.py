@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
-from ...records.names import printable
-from ..validation.result import ConfigFault
-from .config.schema import FIELDS
-from .statement import Json
+from ....records.names import printable
+from ...validation.result import ConfigFault
+from ..statement import Json
+from .schema import FIELDS
 
 _METHOD = "LORA"
 _LONGEST = 60

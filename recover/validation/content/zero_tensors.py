@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ..formats.safetensors_errors import shown
+from ...formats.safetensors_errors import shown
+from ..result import Caution, Damage, DamageClass
 from .facts import Claims, Purpose, Role, TensorFacts
-from .result import Caution, Damage, DamageClass
 
 # PEFT 0.21.2 starts B (A of an embedding) at zero for every `init_lora_weights` but these.
 _STARTS_NONZERO = re.compile(r"(?:pissa|olora|corda|loftq|lora_ga|orthogonal)", re.IGNORECASE)

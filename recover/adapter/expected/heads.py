@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ...records.names import printable
-from ..validation.result import Caution
+from ....records.names import printable
+from ...validation.result import Caution
+from ..keys import Part
+from ..structure import Adapter
 from .expectation import Shape
-from .keys import Part
-from .structure import Adapter
 
 _CLASSIFIERS = ("classifier", "score")  # what PEFT saves for SEQ_CLS and TOKEN_CLS by itself
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from ...records.names import printable
-from ..base.model import Base
-from ..validation.result import Rename
-from .keys import PREFIX, Part, parse_key
+from ....records.names import printable
+from ...base.model import Base
+from ...validation.result import Rename
+from ..keys import PREFIX, Part, parse_key
 from .methods import method_of
 from .paths import Move, fitting_moves
 

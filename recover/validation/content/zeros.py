@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ranges import Range, merge
+from ...ranges import Range, merge
 
 LONG = 4096
 _CHUNK = 1024  # a run of LONG bytes covers three of them whole

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...records.names import printable
-from .loader_facts import KNOWN_FIELDS, TASKS, LoaderFacts
-from .loader_finding import (
+from ....records.names import printable
+from .facts import KNOWN_FIELDS, TASKS, LoaderFacts
+from .finding import (
     BASE_OUTPUT,
     OF_ADAPTERS,
     PEFT,

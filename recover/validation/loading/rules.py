@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records.names import printable
-from .loader_config_rules import CONFIG_RULES
-from .loader_facts import CONTENT_CLASSES, UNREADABLE_CLASSES, LoaderFacts
-from .loader_finding import (
+from ....records.names import printable
+from ..result import Damage, Validation
+from .config_rules import CONFIG_RULES
+from .facts import CONTENT_CLASSES, UNREADABLE_CLASSES, LoaderFacts
+from .finding import (
     BASE_OUTPUT,
     FULL,
     MISSING_KEYS,
@@ -22,8 +23,7 @@ from .loader_finding import (
     LoaderFinding,
     Outcome,
 )
-from .loader_tensor_rules import TENSOR_RULES
-from .result import Damage, Validation
+from .tensor_rules import TENSOR_RULES
 
 
 def objections(facts: LoaderFacts) -> Findings:

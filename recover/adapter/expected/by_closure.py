@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...records.names import printable
-from ..base.model import Base, ExpertParameter, Module, ModuleKind
-from ..validation.result import Caution
+from ....records.names import printable
+from ...base.model import Base, ExpertParameter, Module, ModuleKind
+from ...validation.result import Caution
+from ..keys import Part, tensor_name
+from ..kinds import kind_of_module
+from ..structure import Adapter, LoraModule
 from .expectation import Expectation, ExpectedModule, Shape, lora_shapes, wrapper_shapes
 from .heads import heads
-from .keys import Part, tensor_name
-from .kinds import kind_of_module
-from .structure import Adapter, LoraModule
 from .whole import other_matrices, parameters_in_memory, resize, resized_rows
 from .wrappers import expert_modules, identify, transposed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ..base.model import Base, ExpertParameter
+from ...base.model import Base, ExpertParameter
+from ..keys import Part
+from ..structure import Adapter, LoraModule
 from .expectation import ExpectedModule, wrapper_shapes
-from .keys import Part
-from .structure import Adapter, LoraModule
 
 
 def expert_modules(base: Base) -> dict[str, tuple[ExpertParameter, ...]]:

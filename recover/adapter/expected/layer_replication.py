@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from ..base.model import Base, Module
+from ...base.model import Base, Module
 
 _MOST = 10_000
 

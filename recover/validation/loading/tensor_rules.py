@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...records.names import printable
-from ..adapter.keys import Part
-from .loader_facts import LoaderFacts
-from .loader_finding import (
+from ....records.names import printable
+from ...adapter.keys import Part
+from .facts import LoaderFacts
+from .finding import (
     BASE_OUTPUT,
     MISSING_KEYS,
     PEFT,

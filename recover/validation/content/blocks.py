@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..comparison.values import LAYOUTS, Bits, FloatLayout, Mask, is_nan
-from ..formats.safetensors import DTYPE_BITS
+from ...comparison.values import LAYOUTS, Bits, FloatLayout, Mask, is_nan
+from ...formats.safetensors import DTYPE_BITS
 
 Floats = npt.NDArray[np.floating[Any]]
 _INFINITE = {"F64", "F32", "C64", "F16", "BF16", "F8_E5M2"}

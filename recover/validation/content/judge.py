@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..checkpoint import Checkpoint, Shard
-from ..formats.safetensors import DTYPE_BITS
-from ..formats.safetensors_errors import shown
-from ..readable import read_exactly
+from ...checkpoint import Checkpoint, Shard
+from ...formats.safetensors import DTYPE_BITS
+from ...formats.safetensors_errors import shown
+from ...readable import read_exactly
+from ..result import Caution, Damage, DamageClass
 from .copies import Copies, find_copies
 from .facts import Claims, ContentFacts, Judgement, Purpose, Role, TensorFacts
 from .outliers import Outlier, find_outliers
-from .result import Caution, Damage, DamageClass
 from .training import judge_training
 from .zero_runs import judge_zero_runs
 from .zero_tensors import Standing, ZeroTensors, judge_zero_tensors, names_of

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ...records.names import printable
-from ..base.model import Base, ExpertParameter, Module, ModuleKind
-from ..validation.result import Caution
+from ....records.names import printable
+from ...base.model import Base, ExpertParameter, Module, ModuleKind
+from ...validation.result import Caution
+from ..keys import Part, tensor_name
+from ..kinds import expert_of
+from ..patterns import by_pattern
+from ..structure import Adapter
+from ..targets import targeted_modules, targeted_parameters
 from .expectation import Expectation, ExpectedModule, Shape, lora_shapes
 from .heads import heads
-from .keys import Part, tensor_name
-from .kinds import expert_of
 from .layer_replication import replicated
-from .patterns import by_pattern
-from .structure import Adapter
-from .targets import targeted_modules, targeted_parameters
 from .whole import other_matrices, parameters_in_memory, resize, resized_rows, saved_parameters
 from .wrappers import expert_modules, wrappers
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..adapter.keys import PREFIX, Part, parse_key
-from ..adapter.kinds import kind_of_module, layer_of
+from ...adapter.keys import PREFIX, Part, parse_key
+from ...adapter.kinds import kind_of_module, layer_of
 from .facts import Purpose, Role
 
 _OF_KEY = {

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from math import sqrt
 from typing import NamedTuple
 
-from ..formats.safetensors_errors import shown
+from ...formats.safetensors_errors import shown
+from ..result import Caution
 from .facts import Claims, Purpose, Role, TensorFacts
-from .result import Caution
 from .zero_tensors import starts_at_zero
 
 # Relative error of one rounding to nearest. Eight-bit files are left out: their scales are unknown.

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
-from ...errors import Unusable
-from ...records.names import printable
-from ..adapter.expectation import Expectation
-from ..adapter.expected import expected_by_config
-from ..adapter.keys import PREFIX, Part
-from ..adapter.kinds import expert_of
-from ..adapter.patterns import pattern_key
-from ..adapter.structure import Adapter
-from ..adapter.targets import targeted_modules, targeted_parameters
-from ..base.model import Base
-from .result import DamageClass, Validation
+from ....errors import Unusable
+from ....records.names import printable
+from ...adapter.expected.by_config import expected_by_config
+from ...adapter.expected.expectation import Expectation
+from ...adapter.keys import PREFIX, Part
+from ...adapter.kinds import expert_of
+from ...adapter.patterns import pattern_key
+from ...adapter.structure import Adapter
+from ...adapter.targets import targeted_modules, targeted_parameters
+from ...base.model import Base
+from ..result import DamageClass, Validation
 
 _EMBEDDINGS = ("embed_tokens", "lm_head")
 _PATTERNS = ("rank_pattern", "alpha_pattern")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from .keys import PREFIX
+from ..keys import PREFIX
 
 _ENOUGH = 4096
 _LONGEST = 1024  # longer names belong to no producer, and would make the patterns slow

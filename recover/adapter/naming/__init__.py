@@ -1,0 +1,1 @@
+"""Whose names an adapter's tensors have: PEFT methods, foreign producers, faulty prefixes."""

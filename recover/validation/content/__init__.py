@@ -1,0 +1,1 @@
+"""What the bytes of tensors say: NaN, zeros, outliers, copies, and traces of the training."""
