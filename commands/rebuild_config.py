@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import ExitCode
 from ..records.names import printable
-from ..recover.adapter.config.evidence import Ledger
 from ..recover.adapter.config.schema import FIELDS
-from ..recover.adapter.statement import Source
+from ..recover.adapter.statement import Recipe, Source
 from ..recover.rebuild_config import Rebuilt, Request, rebuild_config
 from .frame import Terminal, declare, shortened, table, with_options
 
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
 _VALUE_WIDTH = 40
+_NOTE_WIDTH = 300
+_MOST_NOTES = 20
 
 
 @declare(
@@ -90,14 +97,14 @@ def command(
     force: bool,
 ) -> int:
     """Rebuild, write, and say where every field comes from."""
-    rebuilt = rebuild_config(
-        Request(path, recipes, base, settings, out, merged, memory, for_peft, force)
-    )
+    request = Request(path, recipes, base, settings, out, merged, memory, for_peft, force)
+    with _progress(terminal) as progress:
+        rebuilt = rebuild_config(request, progress)
     terminal.document(rebuilt.to_json())
     for line in _report(rebuilt):
         terminal.product(line)
     say = terminal.say if rebuilt.complete else terminal.warn
-    for line in _remarks(rebuilt.decision.ledger):
+    for line in _remarks(rebuilt):
         say(line)
     return ExitCode.HOLDS if rebuilt.complete else ExitCode.DOES_NOT_HOLD
 
@@ -105,7 +112,7 @@ def command(
 def rebuilt_lines(rebuilt: Rebuilt) -> Iterator[str]:
     """Give the fields with their sources, and what stood in the way of writing them."""
     yield from _report(rebuilt)
-    yield from _remarks(rebuilt.decision.ledger)
+    yield from _remarks(rebuilt)
 
 
 def _report(rebuilt: Rebuilt) -> Iterator[str]:
@@ -122,7 +129,8 @@ def _report(rebuilt: Rebuilt) -> Iterator[str]:
         yield f"Wrote {printable(os.fsencode(file))}"
 
 
-def _remarks(ledger: Ledger) -> Iterator[str]:
+def _remarks(rebuilt: Rebuilt) -> Iterator[str]:
+    ledger = rebuilt.decision.ledger
     if not ledger.complete:
         yield "Nothing was written."
     for conflict in ledger.conflicts:
@@ -131,6 +139,36 @@ def _remarks(ledger: Ledger) -> Iterator[str]:
         yield f"No source for {need.field}: {need.reason}."
     for caution in ledger.cautions:
         yield f"Note: {caution}"
+    yield from _notes(rebuilt.decision.recipes)
     flags = list(dict.fromkeys(need.flag for need in ledger.needs))
     if flags:
         yield f"State what is missing: {' '.join(flags)}; or give the run's recipe with --recipe."
+
+
+def _notes(recipes: Sequence[Recipe]) -> Iterator[str]:
+    """Give what could not be read of recipes for sure; they come from outside and are cut."""
+    notes = list(dict.fromkeys(note for recipe in recipes for note in recipe.notes))
+    for note in notes[:_MOST_NOTES]:
+        # Notes are escaped where they were made; what is left to escape is none of their text.
+        fit = note if note.isprintable() else printable(note)
+        yield f"Note on the recipe: {shortened(fit, _NOTE_WIDTH)}"
+    if len(notes) > _MOST_NOTES:
+        yield f"Note: {len(notes) - _MOST_NOTES:,} more notes on recipes are in the evidence."
+
+
+@contextlib.contextmanager
+def _progress(terminal: Terminal) -> Generator[Callable[[int, int], None] | None, None, None]:
+    """Show how many modules of a merged model are measured, once that begins."""
+    if not terminal.shows_progress:
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        bars: list[ProgressBar[int]] = []
+
+        def advance(done: int, total: int) -> None:
+            if not bars:
+                bar = click.progressbar(length=total, label="Measuring modules", file=sys.stderr)
+                bars.append(stack.enter_context(bar))
+            bars[0].update(done - bars[0].pos)
+
+        yield advance

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ..recover.repair.copies import Copy
     from ..recover.repair.header_sources import HeaderSources
     from ..recover.repair.places import Place
-    from ..recover.repair.result import Damaged, Repair
+    from ..recover.repair.result import Change, Damaged, Repair
     from ..recover.repair.stage import Request
 
 _SHOWN = 12
-_RANGE = re.compile(r"(\d{1,19}):(\d{1,19})")
+_RANGE = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
+_OF_A_BASE = (".safetensors", ".json")
+_READ_BESIDE = re.compile(r"(?:adapter_config|recovery|.*\.index)\.json")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -63,7 +65,9 @@ class _Options:
 
     PATH itself is never written to. The result is OUT, with OUT.recovery.json beside it. The exit
     code is 0 where a digest known beforehand proves the result (REBUILT_VERIFIED) or where nothing
-    was to be repaired, and 1 for REBUILT_UNVERIFIED, PARTIAL and all that could not be decided.""",
+    was to be repaired and nothing is in doubt (a record beside it that does not vouch for these
+    bytes, other metadata, single NaNs), and 1 for all else: REBUILT_UNVERIFIED, PARTIAL, a
+    conflict.""",
     examples="""
 reef-recover repair adapter_model.safetensors --like ../step_7/adapter_model.safetensors
 reef-recover repair damaged.safetensors --base Qwen/Qwen3-8B --recipe serve.yaml
@@ -163,7 +167,8 @@ def command(
             result = stage.check_digest(stage.plan(request))
         else:
             target = _out(asked, request.copies[0])
-            with stage.open_destination(target, request.copies, force=asked.force) as place:
+            inputs = tuple(_inputs(asked, request.copies))
+            with stage.open_destination(target, request.copies, inputs, force=asked.force) as place:
                 worked_out = stage.plan(request)
                 if worked_out.writes:
                     result = stage.write(worked_out, place)
@@ -171,8 +176,7 @@ def command(
                     result = stage.check_digest(worked_out)
     terminal.document(result.to_json())
     _say(terminal, result, asked)
-    other_metadata = result.header is not None and result.header.other_metadata
-    if asked.check and (result.changes or other_metadata):
+    if asked.check and result.changes:
         return ExitCode.DOES_NOT_HOLD
     return result.exit_code
 
@@ -239,6 +243,20 @@ def _sources(asked: _Options, first: Path | None) -> HeaderSources:
     )
 
 
+def _inputs(asked: _Options, copies: Sequence[Copy]) -> Iterator[Path]:
+    """Name every file that is read besides the copies: none is ever written to."""
+    named = (*asked.like, *asked.manifests, *asked.recipes, asked.base, asked.index)
+    yield from (Path(name) for name in named if name)
+    if asked.base is not None and os.path.isdir(asked.base):
+        yield from (path for path in Path(asked.base).iterdir() if path.suffix in _OF_A_BASE)
+    for path in (copy.path for copy in copies if copy.path is not None):
+        for name in {path.name, path.name.removesuffix(".partial")}:
+            yield path.with_name(f"{name}.recovery.json")
+            yield path.with_name(f"{name}.rescue.map")
+        beside = path.parent
+        yield from (beside / name for name in os.listdir(beside) if _READ_BESIDE.fullmatch(name))
+
+
 def _recipes(asked: _Options, first: Path | None) -> Iterator[Recipe]:
     """Read the recipes named; where nothing is stated, the adapter_config.json beside the file."""
     from ..recover.adapter.recipes.read import read_recipe
@@ -277,38 +295,33 @@ def _say(terminal: Terminal, result: Repair, asked: _Options) -> None:
     if header is not None:
         rebuilt = "rebuilt from" if header.rebuilt else "as in"
         terminal.say(f"Header: {counted(header.tensors, 'tensor')}, {rebuilt} {header.origin}.")
-    for note in result.notes:
+    for note in (*result.notes, *result.doubts):
         terminal.warn(note)
-    if asked.only_ranges:
-        for damaged in result.damaged:
-            terminal.product(_damaged(damaged))
-        if not result.damaged:
-            terminal.product("No damaged range is known.")
+    if not asked.only_ranges:
+        for line in _lines(result):
+            terminal.product(line)
         return
-    for line in _lines(result):
+    for damaged in result.damaged:
+        terminal.product(_damaged(damaged))
+    for line in _undecided(result):
         terminal.product(line)
+    if not result.damaged and result.is_settled:
+        terminal.product("No damaged range is known.")
 
 
 def _lines(result: Repair) -> Iterator[str]:
     verdict = result.verdict.value if result.verdict else "NOTHING_TO_REPAIR"
     yield f"{verdict}  {printable(result.path)}" if result.path else verdict
-    if result.candidates:
-        yield f"  {len(result.candidates)} headers fit, and nothing decides between them:"
-        yield from _some([f"    {candidate}" for candidate in result.candidates])
-        yield "  State more with --set, or name a sibling with --like."
-    if result.conflicts:
-        yield "  The copies differ here, and neither is proven wrong:"
-        yield from _some([f"    {_place(place)}" for place in result.conflicts])
-        yield "  State with --damaged START:END where the first copy is wrong, or swap the copies."
-    changes = [
-        f"  {c.what}, {c.range.start:,} to {c.range.stop:,}: from {c.source} ({c.how_known})"
-        for c in result.changes
-    ]
-    yield from _some(changes)
+    yield from _undecided(result)
+    if result.changes and not result.path:
+        yield "  Nothing was written."
+    if result.is_settled:
+        yield from _some([f"  {_change(change)}" for change in result.changes])
     lost = [damaged for damaged in result.damaged if not damaged.restored]
     if lost:
         count = sum(damaged.place.bytes for damaged in lost)
-        yield f"  {count:,} bytes are damaged and could not be restored:"
+        said = "could not be restored" if result.is_settled else "are not restored"
+        yield f"  {count:,} bytes are damaged and {said}:"
         yield from _some([f"    {_damaged(damaged)}" for damaged in lost])
         if result.zero_tensors:
             yield f"  Of {counted(len(result.zero_tensors), 'tensor')} nothing is left but zeros."
@@ -316,14 +329,39 @@ def _lines(result: Repair) -> Iterator[str]:
         yield f"  {result.whole_tensors:,} of {total:,} tensors are whole."
         if len(result.sources) == 1:
             yield "  A second dump, given with --with, can restore them."
+    if result.verdict is None and result.exit_code and result.matches_expected is None:
+        yield "  Nothing in it is proven wrong, but that it is the file is in doubt."
     if result.matches_expected is not None:
         yield "  The sha256 is " + ("as" if result.matches_expected else "NOT as") + " expected."
+
+
+def _undecided(result: Repair) -> Iterator[str]:
+    """Say what is in the way of any result."""
+    if result.candidates:
+        yield f"  {len(result.candidates)} headers fit, and nothing decides between them:"
+        yield from _some([f"    {candidate}" for candidate in result.candidates])
+        yield "  State more with --set, or name a sibling with --like."
+    if result.conflicts:
+        yield "  The copies differ here, and neither is proven wrong:"
+        yield from _some([f"    {_place(place)}" for place in result.conflicts])
+        labels = " and ".join(source.label for source in result.sources[1:])
+        first = result.conflicts[0]
+        yield (
+            f"  If {result.sources[0].label} is wrong there, state it: "
+            f"--damaged {first.offset}:{first.offset + first.bytes}. If {labels} is, leave it out, "
+            "or name it first and state it so."
+        )
 
 
 def _some(lines: list[str]) -> Iterator[str]:
     yield from lines[:_SHOWN]
     if len(lines) > _SHOWN:
         yield f"    … and {len(lines) - _SHOWN:,} more; --json lists them."
+
+
+def _change(change: Change) -> str:
+    where = f"{change.range.start:,} to {change.range.stop:,}"
+    return f"{change.what}, {where}: from {change.source} ({change.how_known})"
 
 
 def _damaged(damaged: Damaged) -> str:

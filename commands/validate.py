@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import math
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,13 @@ _NO_BASE = (
     "Name it with --base: a config.json, a folder with safetensors, or a Hub id; or judge the "
     "bytes alone with --no-base."
 )
+
+
+def _finite(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse nan and inf, which no comparison refutes."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter("it must be a finite number.")
+    return value
 
 
 @declare(
@@ -63,6 +73,7 @@ reef-recover validate merged/ --base Qwen/Qwen3-8B --reference /backup/merged --
     click.option("--step", type=click.IntRange(0), metavar="N",
                  help="The optimiser steps that are claimed; refuted where the bytes forbid it."),
     click.option("--learning-rate", type=click.FloatRange(0, min_open=True), metavar="X",
+                 callback=_finite,
                  help="The largest learning rate claimed, of AdamW unless a recipe differs."),
     click.option("--reference", metavar="PATH", help="A checkpoint to be equal to, bit for bit."),
     click.option("--replicated", metavar="GLOB", help="Names that every rank may hold, equal."),
@@ -94,8 +105,16 @@ def command(
     from ..recover.validate import Claims, Request, validate
 
     base = _base(base_operand, no_base)
+    said = tuple(_recipe(recipe) for recipe in recipes)
+    given = _stated(stated)
     claims = Claims(step=step, learning_rate=learning_rate)
+    if learning_rate is not None and step is None and not _states_step(said, given):
+        raise Unusable(
+            "A learning rate bounds nothing without the number of steps.",
+            remedy="Add --step N, or a --recipe that states it.",
+        )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_no_collection())
         wanted = Wanted(source)
         checkpoint = stack.enter_context(open_checkpoint(path, wanted))
         compared_with = (
@@ -105,8 +124,8 @@ def command(
             base,
             headers_only=headers_only,
             config=_config(config_path),
-            recipes=tuple(_recipe(recipe) for recipe in recipes),
-            stated=_stated(stated),
+            recipes=said,
+            stated=given,
             claims=claims,
             reference=compared_with,
             replicated=replicated,
@@ -136,6 +155,22 @@ def _base(operand: str | None, no_base: bool) -> Base | None:
     from ..recover.base.open import open_base
 
     return open_base(operand)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """Keep the garbage collector from walking the facts of 50,000 tensors again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _states_step(recipes: tuple[Recipe, ...], stated: Recipe | None) -> bool:
+    return any(recipe.of("step") for recipe in (*recipes, *((stated,) if stated else ())))
 
 
 def _config(path: Path | None) -> dict[str, object] | None:

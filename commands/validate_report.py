@@ -23,6 +23,7 @@ from .frame import counted, shortened
 _SHOWN = 10
 _OF_EACH = 3
 _NAME = 120
+_LINE = 1000
 
 
 def report(result: Validation, *, quiet: bool = False) -> str:
@@ -34,7 +35,7 @@ def report(result: Validation, *, quiet: bool = False) -> str:
         lines += _listed("caution", [f"{w.message}" for w in result.warnings])
         lines += _listed("not checked", result.not_checked)
         lines += _loaders(result)
-    return "\n".join(lines)
+    return "\n".join(shortened(line, _LINE) for line in lines)
 
 
 def _verdict(result: Validation) -> str:
@@ -61,15 +62,19 @@ def _verdict(result: Validation) -> str:
 
 def _faults(result: Validation) -> Iterator[str]:
     yield from _damages(result)
-    for fault in result.config_faults:
-        yield f"  {'claim' if fault.field == 'claims' else 'configuration'}: {fault.message}"
-    for rename in result.renames:
+    yield from _listed("claim", [f.message for f in result.config_faults if f.field == "claims"])
+    others = [f.message for f in result.config_faults if f.field != "claims"]
+    yield from _listed("configuration", others)
+    renames = sorted(result.renames, key=lambda rename: -rename.tensors)
+    for rename in renames[:_SHOWN]:
         before = _short(rename.before) or "(nothing)"
         after = _short(rename.after) or "(nothing)"
         yield (
             f"  rename: {counted(rename.tensors, 'name')} with {printable(rename.fault)}: "
             f"`{before}` should be `{after}`"
         )
+    if len(renames) > _SHOWN:
+        yield f"  … and {len(renames) - _SHOWN:,} more of rename (all with --json)"
     if result.found:
         yield from _missing(result)
     explained = {fault.field for fault in result.config_faults}
@@ -223,7 +228,7 @@ def _loaders(result: Validation) -> Iterator[str]:
     if result.load_check is not None:
         yield f"  load check: {_pairs(result.load_check.items())}"
     for one in result.loaders or ():
-        said = {key: printable(str(value)) for key, value in one.items() if value}
+        said = {key: str(value) for key, value in one.items() if value}  # fit to print already
         yield (
             f"  {said['loader']} ({said['version']}) {said['outcome']}: {said['message']}"
             + (f" {said['effect'][:1].upper()}{said['effect'][1:]}." if "effect" in said else "")

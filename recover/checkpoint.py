@@ -42,12 +42,26 @@ class Index:
 
 
 @dataclass(frozen=True)
+class JsonFault:
+    """A JSON file that is there and cannot be used: why, in a sentence.
+
+    `loaded` tells whether loaders, which read less strictly, find in it what they look for.
+    """
+
+    name: str
+    message: str
+    loaded: bool
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """Everything that was found at one place.
 
     `config` is the adapter_config.json (or config.json of a full checkpoint) beside the weights,
     `folder` where it lies; both None for a file of a process. `strays` are names of temporary and
-    foreign files beside the shards, which may hold what these lack.
+    foreign files beside the shards, which may hold what these lack. `unread` says of files that are
+    there why they are not read, `index_faults` the same of indices that the shards are loaded by,
+    and `config_faults` of an adapter_config.json; `problems` are all of these and what else is odd.
     """
 
     label: str
@@ -58,3 +72,6 @@ class Checkpoint:
     folder: Path | None = None
     strays: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+    index_faults: tuple[JsonFault, ...] = ()
+    config_faults: tuple[JsonFault, ...] = ()

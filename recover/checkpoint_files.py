@@ -12,9 +12,9 @@ from pathlib import Path
 from ..errors import ReefError, Unusable
 from ..records.names import printable
 from .adapter.statement import Json
-from .checkpoint import Index
+from .checkpoint import Index, JsonFault
 from .folder_listing import Listing, list_tree
-from .json_files import INDEX_LIMIT, read_object
+from .json_files import INDEX_LIMIT, gives, read_object
 
 _ADAPTER = "adapter_model"
 _FAMILIES = ("model", "diffusion_pytorch_model", "pytorch_lora_weights")
@@ -36,7 +36,9 @@ class FoundFiles:
     """The files of one checkpoint.
 
     `shards` maps the name of each, relative to `folder`, to its path; `.partial` is not part of a
-    name. `config_folders` are where configuration files may lie, best first.
+    name. `config_folders` are where configuration files may lie, best first. `unread` says by name
+    why a file that is there is not read; `problems` repeat that and the faults of indices. Only
+    `of_adapter` may an adapter_config.json beside the files be theirs.
     """
 
     folder: Path
@@ -45,6 +47,9 @@ class FoundFiles:
     config_folders: tuple[Path, ...] = ()
     strays: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+    index_faults: tuple[JsonFault, ...] = ()
+    of_adapter: bool = True
 
 
 @dataclass
@@ -52,6 +57,8 @@ class _Choice:
     shards: dict[str, Path]
     index: Index | None = None
     problems: list[str] = field(default_factory=list[str])
+    unread: dict[str, str] = field(default_factory=dict[str, str])
+    index_faults: list[JsonFault] = field(default_factory=list[JsonFault])
 
 
 def find_files(folder: Path, index: str | None = None) -> FoundFiles:
@@ -85,6 +92,21 @@ def find_files(folder: Path, index: str | None = None) -> FoundFiles:
     raise _nothing(folder, listings)
 
 
+def are_ranks(folders: Iterable[Path]) -> bool:
+    """Tell whether folders are named as those of ranks are, and lie beside one another."""
+    each = list(folders)
+    same = len({folder.parent for folder in each}) == 1
+    return same and all(_RANK_FOLDER.fullmatch(folder.name) for folder in each)
+
+
+def family_of(name: str) -> str:
+    """Give what the files of one checkpoint in a folder share: a well-known name, or none."""
+    whole = name.removesuffix(".partial")
+    numbered = _NUMBERED.fullmatch(whole)
+    stem = numbered[1] if numbered else whole.removesuffix(_SUFFIX)
+    return stem if stem in (_ADAPTER, *_FAMILIES) else ""
+
+
 def _single(folder: Path, holding: list[Listing]) -> Listing:
     if len(holding) > 1:
         raise _several(folder, (str(each.folder.relative_to(folder)) for each in holding))
@@ -101,6 +123,10 @@ def _found(listings: list[Listing], choice: _Choice | None = None) -> FoundFiles
         prefix = rank.folder.relative_to(first.folder)
         choice.shards |= {str(prefix / name): path for name, path in chosen.shards.items()}
         choice.problems += chosen.problems
+        choice.index_faults += chosen.index_faults
+        why = {**rank.unread, **chosen.unread}
+        choice.unread |= {str(prefix / name): text for name, text in why.items()}
+    unread = {**first.unread, **choice.unread}
     used = set(choice.shards.values())
     strays = [
         str(path.relative_to(first.folder))
@@ -114,7 +140,9 @@ def _found(listings: list[Listing], choice: _Choice | None = None) -> FoundFiles
         index=choice.index,
         config_folders=tuple(each.folder for each in listings),
         strays=tuple(sorted(strays)),
-        problems=(*(p for each in listings for p in each.problems), *choice.problems),
+        problems=(*unread.values(), *(f.message for f in choice.index_faults), *choice.problems),
+        unread=unread,
+        index_faults=tuple(choice.index_faults),
     )
 
 
@@ -164,6 +192,10 @@ def _of_family(listing: Listing, family: str) -> _Choice:
             single not in members or single in choice.index.weight_map.values()
         ):
             return choice
+        if single in members and choice.index_faults:
+            broken = choice.index_faults[0].message
+            problem = f"{broken} Loaders take {single} and leave the index unread."
+            return _Choice({single: members[single]}, None, [problem])
         if single in members:
             choice.problems.append(
                 f"{single} and {index} are both there: loaders take {single} and leave the "
@@ -171,7 +203,8 @@ def _of_family(listing: Listing, family: str) -> _Choice:
             )
             return _Choice({single: members[single]}, None, choice.problems)
         shards = {name: path for name, path in members.items() if name != index}
-        return _Choice(shards, None, choice.problems + incomplete_sets(shards))
+        problems = choice.problems + incomplete_sets(shards)
+        return _Choice(shards, None, problems, choice.unread, choice.index_faults)
     if single in members:
         return _Choice({single: members[single]})
     return _Choice(members, None, incomplete_sets(members))
@@ -205,20 +238,21 @@ def _by_index(listing: Listing, name: str) -> _Choice:
     try:
         index, problems = read_index(listing.folder / name)
     except ReefError as error:
-        return _Choice(dict(listing.weights), None, [error.message])
+        fault = JsonFault(name, error.message, gives(listing.folder / name, "weight_map"))
+        return _Choice(dict(listing.weights), index_faults=[fault])
     choice = _Choice({}, index, problems)
     for shard in sorted(set(index.weight_map.values())):
         if shard in listing.weights:
             choice.shards[shard] = listing.weights[shard]
         elif not stays_inside(shard):
-            choice.problems.append(
+            choice.unread[shard] = (
                 f"{printable(name)} names the shard `{printable(shard[:200])}`, which is not "
-                "inside its folder: it is not read."
+                "inside its folder, and is not read."
             )
         elif "/" in shard:
             path = listing.folder / shard
-            if fault := listing.leads_out(path):
-                choice.problems.append(fault)
+            if reason := listing.leads_out(path):
+                choice.unread[shard] = reason
             elif path.is_file():
                 choice.shards[shard] = path
     return choice

@@ -29,8 +29,8 @@ _MOST_ENTRIES = 200_000
 class Listing:
     """The files of one folder: names without `.partial` to paths.
 
-    `others` are files that no name tells the kind of, as `dump` saves them; `problems` say which
-    links are not followed.
+    `others` are files that no name tells the kind of, as `dump` saves them; `unread` says of names
+    of weights and indices why what is there is not read: links that lead out, and no files.
     """
 
     folder: Path
@@ -41,8 +41,13 @@ class Listing:
     others: dict[str, Path] = field(default_factory=dict[str, Path])
     pickles: list[Path] = field(default_factory=list[Path])
     superseded: list[Path] = field(default_factory=list[Path])
-    problems: list[str] = field(default_factory=list[str])
+    unread: dict[str, str] = field(default_factory=dict[str, str])
     is_dump: bool = False
+
+    @property
+    def problems(self) -> list[str]:
+        """Say what is not read, in sentences."""
+        return list(self.unread.values())
 
     def has(self, name: str) -> bool:
         """Tell whether a file of that name is in the folder."""
@@ -66,7 +71,8 @@ class Listing:
             return None
         return (
             f"{printable(os.fsencode(path.name))} leads out of its folder, to "
-            f"{printable(os.fsencode(target))}: it is not read."
+            f"{printable(os.fsencode(target))}, and is not read: copy it here, or name the folder "
+            "that it lies in."
         )
 
     def safetensors(self) -> dict[str, Path]:
@@ -123,6 +129,9 @@ def list_tree(folder: Path, deepest: int = _DEEPEST) -> list[Listing]:
                     if entries_left < 0:
                         raise _too_large(folder)
                     if entry.is_dir(follow_symlinks=False):
+                        if entry.name.endswith((_SUFFIX, _INDEX_SUFFIX)):
+                            fault = f"{printable(os.fsencode(entry.name))} is a folder."
+                            listing.unread[entry.name] = fault
                         if depth < deepest and not entry.name.startswith("."):
                             waiting.append((current / entry.name, depth + 1))
                     else:
@@ -142,10 +151,13 @@ def _add(listing: Listing, entry: os.DirEntry[str]) -> None:
             fault = f"{printable(os.fsencode(entry.name))} is a link to what is not there."
         if fault is not None:
             if entry.name.endswith((_SUFFIX, _INDEX_SUFFIX)):
-                listing.problems.append(fault)
+                listing.unread[entry.name.removesuffix(_PARTIAL)] = fault
             return
     if entry.is_file():
         listing.add(entry.name, path)
+    elif entry.name.endswith((_SUFFIX, _INDEX_SUFFIX)):
+        fault = f"{printable(os.fsencode(entry.name))} is no regular file."
+        listing.unread[entry.name] = fault
 
 
 def cache_blobs(folder: Path) -> list[str]:

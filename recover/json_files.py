@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from ..errors import Unusable
+from ..errors import ReefError, Unusable
 from ..records.names import printable
 from .adapter.statement import Json
 from .readable import FileReadable
@@ -31,6 +31,21 @@ def read_object(path: Path, limit: int) -> dict[str, Json]:
                 remedy="Check that it is the file that was meant.",
             )
         return parse_object(file.read(0, limit + 1), printable(os.fsencode(path.name)))
+
+
+def gives(path: Path, key: str) -> bool:
+    """Tell whether Python's own JSON, which is less strict, finds a key in a file.
+
+    A file that is too large to be tried counts as if it did: nothing is known of it.
+    """
+    try:
+        with FileReadable(path) as file:
+            if file.size > INDEX_LIMIT:
+                return True
+            document = json.loads(file.read(0, file.size))
+    except (ReefError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and key in document
 
 
 def parse_object(data: bytes, label: str) -> dict[str, Json]:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ..errors import ExitCode, ReefError
-from ..records.names import decoded
+from ..records.names import decoded, printable
 from .adapter.config.settings import read_settings
-from .adapter.config.write import demand_free, destination
+from .adapter.config.write import Destination, demand_free, destination, is_ours
 from .adapter.statement import Recipe
 from .base.model import Base
 from .base.open import open_base
 from .checkpoint import Checkpoint
+from .checkpoint_files import incomplete_sets
 from .open_checkpoint import open_checkpoint
 from .rebuild_config import Rebuilt, beside, rebuild, recipe_at, written
 from .validate import Request, validate
 from .validation.result import Kind, Validation
 
-_SHARD = re.compile(r"-\d+-of-\d+\.safetensors\Z")
+_SHARD = re.compile(r"(.*)-[0-9]+-of-([0-9]+)\.safetensors", re.DOTALL)
+_INDEX = ".safetensors.index.json"
 
 
 @dataclass(frozen=True)
@@ -64,20 +69,39 @@ class Proof:
         }
 
 
-def checkpoints_of(files: Iterable[str]) -> tuple[str, ...]:
-    """Give what to prove: single files as they are, the shards of one checkpoint as their folder.
+class Saved(NamedTuple):
+    """The files of one checkpoint that were recovered, and the path that stands for all of them."""
 
-    Files that are no safetensors are left out; the unfinished ones keep their `.partial`.
+    path: str
+    files: tuple[str, ...]
+
+
+def checkpoints_of(files: Iterable[str]) -> tuple[Saved, ...]:
+    """Give what to prove: single files as they are, and the shards of one checkpoint together.
+
+    What else lies in their folder is proven apart, as an adapter beside a whole model. Files that
+    are no safetensors are left out; the unfinished ones keep their `.partial`.
     """
-    found: dict[str, None] = {}
+    sets: dict[tuple[str, ...], list[str]] = {}
     for file in files:
         name = file.removesuffix(".partial")
         if name.endswith(".safetensors"):
-            found[os.path.dirname(file) if _SHARD.search(name) else file] = None
-    return tuple(found)
+            numbered = _SHARD.fullmatch(os.path.basename(name))
+            key = (os.path.dirname(file), *numbered.groups()) if numbered else (file,)
+            sets.setdefault(key, []).append(file)
+    folders = Counter(os.path.dirname(found[0]) for found in sets.values())
+    saved: list[Saved] = []
+    for key, found in sets.items():
+        path = found[0]
+        if len(key) > 1:
+            folder, stem, count = key
+            alone = folders[folder] == 1
+            path = folder if alone else os.path.join(folder, f"{stem}-*-of-{count}.safetensors")
+        saved.append(Saved(path, tuple(found)))
+    return tuple(saved)
 
 
-def prove(paths: Iterable[str], known: Knowledge) -> tuple[Proof, ...]:
+def prove(checkpoints: Iterable[Saved], known: Knowledge) -> tuple[Proof, ...]:
     """Validate what was recovered, and write the configuration of each adapter beside it.
 
     Raises no ReefError: the bytes are saved, and the result says what could not be judged.
@@ -90,8 +114,30 @@ def prove(paths: Iterable[str], known: Knowledge) -> tuple[Proof, ...]:
             force=known.force,
         )
     except ReefError as error:
-        return tuple(Proof(path, None, None, (error,)) for path in paths)
-    return tuple(run.prove(path) for path in paths)
+        return tuple(Proof(saved.path, None, None, (error,)) for saved in checkpoints)
+    return tuple(run.prove(saved) for saved in checkpoints)
+
+
+@contextlib.contextmanager
+def _opened(saved: Saved) -> Generator[Checkpoint, None, None]:
+    """Open these files and no others of their folder, by their index where there is one."""
+    first = saved.files[0]
+    numbered = _SHARD.fullmatch(os.path.basename(first.removesuffix(".partial")))
+    index = os.path.join(os.path.dirname(first), f"{numbered[1] if numbered else ''}{_INDEX}")
+    with contextlib.ExitStack() as stack:
+        if numbered is None or os.path.isfile(index):
+            yield stack.enter_context(open_checkpoint(index if numbered else first))
+            return
+        parts = [stack.enter_context(open_checkpoint(file)) for file in sorted(saved.files)]
+        shards = tuple(shard for part in parts for shard in part.shards)
+        names = {shard.name for shard in shards}
+        yield replace(
+            parts[0],
+            label=printable(saved.path),
+            shards=shards,
+            strays=tuple(name for name in parts[0].strays if name not in names),
+            problems=(*parts[0].problems, *incomplete_sets(names)),
+        )
 
 
 @dataclass(frozen=True)
@@ -102,23 +148,24 @@ class _Run:
     recipes: Sequence[Recipe]
     settings: tuple[str, ...]
     force: bool
+    taken: set[Destination] = field(default_factory=set[Destination])
 
-    def prove(self, path: str) -> Proof:
+    def prove(self, saved: Saved) -> Proof:
         """Do what can be done of one checkpoint, and keep each error that stops a step."""
         errors: list[ReefError] = []
         validation: Validation | None = None
         rebuilt: Rebuilt | None = None
         try:
-            with open_checkpoint(path) as checkpoint:
+            with _opened(saved) as checkpoint:
                 try:
                     validation = self._validated(checkpoint)
                 except ReefError as error:
                     errors.append(error)
-                if validation is None or validation.kind is not Kind.FULL:
+                if _may_be_an_adapter(checkpoint, validation):
                     rebuilt = self._rebuilt(checkpoint)
         except ReefError as error:
             errors.append(error)
-        return Proof(path, validation, rebuilt, tuple(errors))
+        return Proof(saved.path, validation, rebuilt, tuple(errors))
 
     def _validated(self, checkpoint: Checkpoint) -> Validation:
         stated = read_settings(self.settings) if self.settings else None
@@ -126,9 +173,22 @@ class _Run:
         return validate(checkpoint, request)
 
     def _rebuilt(self, checkpoint: Checkpoint) -> Rebuilt:
-        """Rebuild and write; what an earlier run wrote, told by its evidence, is written anew."""
+        """Rebuild and write; what an earlier run wrote, told by its evidence, is written anew.
+
+        Two adapters of one folder would share a configuration: the second gets none.
+        """
         place = destination(None, beside(checkpoint))
-        if not self.force and not (place.folder / place.evidence).is_file():
+        if place in self.taken or (not self.force and not is_ours(place)):
             demand_free(place)
         settings = read_settings(self.settings)
-        return written(rebuild(checkpoint, self.base, self.recipes, settings), place)
+        rebuilt = written(rebuild(checkpoint, self.base, self.recipes, settings), place)
+        self.taken.add(place)
+        return rebuilt
+
+
+def _may_be_an_adapter(checkpoint: Checkpoint, validation: Validation | None) -> bool:
+    """Tell a whole model, which gets no configuration, by its names where it was not validated."""
+    if validation is not None:
+        return validation.kind is not Kind.FULL
+    headers = [shard.header for shard in checkpoint.shards if shard.header is not None]
+    return not headers or any("lora" in t.name for header in headers for t in header.tensors)

@@ -14,8 +14,8 @@ from ..records.tool import tool_identity
 from .adapter.config.acceptable import demand_plain_lora, tensors_of
 from .adapter.config.decide import Decision, decide
 from .adapter.config.evidence import SCHEMA
-from .adapter.config.proof import Proof, prove
-from .adapter.config.scale import ScaleProof
+from .adapter.config.measured_scale import ScaleProof
+from .adapter.config.proof import Proof, TiedHead, prove
 from .adapter.config.self_check import Checked, check_written
 from .adapter.config.settings import read_settings
 from .adapter.config.write import Destination, config_text, demand_free, destination, write_both
@@ -89,6 +89,8 @@ class Rebuilt:
 
 # Measures the scale of an adapter in a checkpoint that is open, given what its tensors prove.
 Measure = Callable[[Checkpoint, Adapter, Proof], ScaleProof]
+# Told after each module how many of how many are measured.
+Progress = Callable[[int, int], None]
 
 
 def rebuild(
@@ -119,12 +121,21 @@ def rebuild(
     return Rebuilt(checkpoint.label, decision, text, checked, base, measured)
 
 
-def _tied_head(checkpoint: Checkpoint, adapter: Adapter, base: Base | None) -> bool | None:
-    if base is None or not base.tied or (base.output_embedding or "", 0) not in adapter.modules:
+def _tied_head(checkpoint: Checkpoint, adapter: Adapter, base: Base | None) -> TiedHead | None:
+    """Compare the head's LoRA with the embedding's; without a base only equality tells anything."""
+    if base is not None:
+        pair = (base.input_embedding, base.output_embedding) if base.tied else (None, None)
+    else:
+        embeddings = [m.name for m in adapter.modules.values() if m.embedding]
+        heads = [m.name for m in adapter.modules.values() if m.name.endswith("lm_head")]
+        pair = (embeddings[0], heads[0]) if len(embeddings) == len(heads) == 1 else (None, None)
+    embedding, head = (adapter.modules.get((name or "", 0)) for name in pair)
+    if embedding is None or head is None:
         return None
     from .adapter.config.tied_head import has_tied_head
 
-    return has_tied_head(checkpoint, adapter, base)
+    equal = has_tied_head(checkpoint, embedding, head)
+    return None if equal is None or not (equal or base) else TiedHead(head.name, equal)
 
 
 @dataclass(frozen=True)
@@ -142,16 +153,17 @@ class Request:
     force: bool = False
 
 
-def rebuild_config(request: Request) -> Rebuilt:
+def rebuild_config(request: Request, progress: Progress | None = None) -> Rebuilt:
     """Rebuild the configuration of an adapter and write it beside the adapter.
 
+    `progress` is told how many modules of how many are measured, where --merged is given.
     Nothing is written where something stands in the way: a missing source or a contradiction.
     Raises Unusable, DoesNotHold, DestinationExists, NotPermitted, NothingFound, ProcessGone.
     """
     settings = read_settings(request.settings)
     recipes = [recipe_at(path) for path in request.recipes]
     base = open_base(request.base) if request.base is not None else None
-    measure = _measure(request, base)
+    measure = _measure(request, base, progress)
     with open_checkpoint(request.path) as checkpoint:
         place = destination(request.out, beside(checkpoint))
         if not request.force:
@@ -191,7 +203,7 @@ def beside(checkpoint: Checkpoint) -> Path | None:
     return checkpoint.folder / os.path.dirname(checkpoint.shards[0].name)
 
 
-def _measure(request: Request, base: Base | None) -> Measure | None:
+def _measure(request: Request, base: Base | None, progress: Progress | None) -> Measure | None:
     """Give the proof of alpha that is asked for; both read weights, and import numpy only then."""
     scaled, merged, weights = request.memory, request.merged, request.base
     if scaled is not None and merged is not None:
@@ -203,7 +215,7 @@ def _measure(request: Request, base: Base | None) -> Measure | None:
         def by_memory(checkpoint: Checkpoint, adapter: Adapter, proof: Proof) -> ScaleProof:
             from .adapter.config.scaled_memory import prove_by_memory
 
-            return prove_by_memory(checkpoint, adapter, scaled, proof.places)
+            return prove_by_memory(checkpoint, adapter, scaled, proof)
 
         return by_memory
     if merged is None:
@@ -217,6 +229,6 @@ def _measure(request: Request, base: Base | None) -> Measure | None:
     def by_merge(checkpoint: Checkpoint, adapter: Adapter, proof: Proof) -> ScaleProof:
         from .adapter.config.merged_weights import prove_by_merge
 
-        return prove_by_merge(checkpoint, adapter, proof, base, weights, merged)
+        return prove_by_merge(checkpoint, adapter, proof, base, weights, merged, progress)
 
     return by_merge

@@ -14,6 +14,7 @@ from .checkpoint import Checkpoint
 from .validation.adapters import compare_adapter
 from .validation.compared import Compared
 from .validation.content.facts import Claims, ContentFacts, TensorFacts
+from .validation.content.norms import are_offsets
 from .validation.content.roles import roles
 from .validation.damage import file_damage
 from .validation.full import compare_model
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .adapter.statement import Recipe
     from .base.model import Base
 
-_ADAPTER_CONFIG = "adapter_config.json"
 _JOBS = 2
 _OPTIMIZER = "adamw"
 
@@ -77,12 +77,9 @@ def validate(checkpoint: Checkpoint, request: Request) -> Validation:
         if not unequal and request.base and request.reference.label == request.base.label:
             text = "Every tensor equals the base's bit for bit: nothing was trained or merged in."
             against = (Caution("equals-base", text),)
+    told = held.told | {fault.message for fault in overlaid.faults}
     warnings = (
-        *(
-            Caution("checkpoint", problem)
-            for problem in checkpoint.problems
-            if problem not in {fault.message for fault in overlaid.faults}
-        ),
+        *(Caution("checkpoint", text) for text in checkpoint.problems if text not in told),
         *(Caution("base", note) for note in (request.base.notes if request.base else ())),
         *held.cautions,
         *overlaid.cautions,
@@ -124,18 +121,32 @@ def validate(checkpoint: Checkpoint, request: Request) -> Validation:
             for shard in checkpoint.shards
         ),
     )
-    return _with_loaders(result, request, held, compared, overlaid)
+    return _with_loaders(result, checkpoint, request, held, compared, overlaid)
 
 
 def _with_loaders(
-    result: Validation, request: Request, held: Held, compared: Compared, overlaid: Overlaid
+    result: Validation,
+    checkpoint: Checkpoint,
+    request: Request,
+    held: Held,
+    compared: Compared,
+    overlaid: Overlaid,
 ) -> Validation:
     """Add what loaders make of it, and whether PEFT loads it."""
-    config = overlaid.config if overlaid.document else None
     if request.loaders:
         from .validation.loading.report import loader_report
 
-        found = loader_report(result, compared.adapter, config, request.base)
+        # Loaders read the file as it is, whatever is stated beside it.
+        config = request.config if request.config is not None else checkpoint.adapter_config
+        unread = checkpoint.config_faults if config is None else ()
+        found = loader_report(
+            result,
+            compared.adapter,
+            config,
+            compared.base,
+            unread=unread,
+            indices=checkpoint.index_faults,
+        )
         result = replace(result, loaders=tuple(one.to_json() for one in found))
     if not request.load_check:
         return result
@@ -143,13 +154,19 @@ def _with_loaders(
 
     if request.base is None:
         raise Unusable("Nothing can be loaded without a base.", remedy="Name it with --base.")
+    if compared.kind is Kind.ADAPTER and overlaid.document and not overlaid.readable:
+        errors = [fault.message for fault in checkpoint.config_faults]
+        return replace(result, load_check={"ok": False, "errors": errors})
     if compared.kind is Kind.ADAPTER and overlaid.config is None:
         raise Unusable(
             "PEFT loads no adapter without its adapter_config.json, and there is none.",
             remedy="Name one with --config, or rebuild it with `reef-recover rebuild-config`.",
         )
     settings = overlaid.config if compared.kind is Kind.ADAPTER else None
-    return replace(result, load_check=load_check(held.tensors.values(), settings, request.base))
+    base = compared.base if compared.base is not None else request.base
+    bare = base is not request.base
+    checked = load_check(held.tensors.values(), settings, base, bare=bare)
+    return replace(result, load_check=checked)
 
 
 def _compared(checkpoint: Checkpoint, request: Request, held: Held) -> tuple[Compared, Overlaid]:
@@ -159,14 +176,25 @@ def _compared(checkpoint: Checkpoint, request: Request, held: Held) -> tuple[Com
     metadata: dict[str, str] = {}
     for shard in checkpoint.shards:
         metadata.update((shard.header.metadata or {}) if shard.header else {})
-    unread = tuple(p for p in checkpoint.problems if p.startswith(_ADAPTER_CONFIG))
-    if unread and request.config is None and checkpoint.adapter_config is None:
-        faults = (*overlaid.faults, *(ConfigFault("*", problem) for problem in unread))
-        overlaid = replace(overlaid, faults=faults)
+    if config is None and checkpoint.config_faults:
+        unread = (ConfigFault("*", fault.message) for fault in checkpoint.config_faults)
+        overlaid = replace(overlaid, document=True, faults=(*overlaid.faults, *unread))
     compared = compare_adapter(held.tensors, metadata, request.base, overlaid)
-    if compared is None:
-        compared = compare_model(held.tensors, request.base, overlaid.config is not None)
+    if compared is not None:
+        return compared, overlaid
+    compared = compare_model(held.tensors, request.base, overlaid.document)
+    if compared.kind is Kind.FULL:
+        overlaid = _of_full_checkpoint(overlaid, request)
     return compared, overlaid
+
+
+def _of_full_checkpoint(overlaid: Overlaid, request: Request) -> Overlaid:
+    """Leave out what only an adapter is trained by, and say so."""
+    cautions: tuple[Caution, ...] = ()
+    if request.recipes or request.stated is not None:
+        text = "No name is an adapter's: a recipe does not apply to a full checkpoint."
+        cautions = (Caution("recipe-unused", text),)
+    return replace(overlaid, config=None, faults=(), cautions=cautions)
 
 
 def _left_out(request: Request) -> list[str]:
@@ -197,8 +225,10 @@ def _content(
     compared: Compared,
     overlaid: Overlaid,
 ) -> _Content:
+    claims = _claims(request.claims, overlaid)
     if request.headers_only:
-        return _Content()
+        text = "The claimed step and learning rate: only headers were read."
+        return _claim_left(text) if claims.step is not None else _Content()
     from .validation.content.judge import judge
     from .validation.content.scan import scan_content
 
@@ -211,25 +241,27 @@ def _content(
             scanned[shard.name] = _own(scan_content(shard, jobs=request.jobs), held)
         except ReefError as error:
             damage.append(Damage(DamageClass.UNREADABLE, error.message, shard.name))
-    by_role = roles(compared.name_of(name) for name in held.tensors)
+    names = (compared.name_of(name) for name in held.tensors)
+    by_role = roles(names, compared.adapter.keys) if compared.adapter else roles(names)
     named = {name: by_role[compared.name_of(name)] for name in held.tensors}
-    claims = _claims(request.claims, overlaid)
-    judged = judge(checkpoint, scanned, named, claims)
+    family = are_offsets(request.base.model_type) if request.base else None
+    judged = judge(checkpoint, scanned, named, claims, family)
     facts = {
         compared.name_of(one.name): one for content in scanned.values() for one in content.tensors
     }
     tied = compared.tied_apart(facts)
     faults: tuple[ConfigFault, ...] = ()
-    if judged.evidence.get("claim_refuted") and request.claims.step is not None:
+    if judged.evidence.get("claim_refuted") and claims.step is not None:
         text = "The values cannot come from the claimed step and learning rate."
         faults = (ConfigFault("claims", text),)
+    unjudged = _unjudged(judged.evidence, claims) if claims.step is not None else _Content()
     return _Content(
         facts,
         (*damage, *judged.damage, *tied.damage),
         (*judged.cautions, *tied.cautions),
-        faults,
+        (*faults, *unjudged.faults),
         judged.evidence,
-        _unjudged(judged.evidence) if request.claims.step is not None else (),
+        unjudged.not_checked,
     )
 
 
@@ -239,25 +271,42 @@ def _own(content: ContentFacts, held: Held) -> ContentFacts:
     return content if len(own) == len(content.tensors) else replace(content, tensors=own)
 
 
-def _unjudged(evidence: Mapping[str, object]) -> tuple[str, ...]:
-    """Say why a claim could not be held against the values."""
+def _unjudged(evidence: Mapping[str, object], claims: Claims) -> _Content:
+    """Say why a claim could not be held against the values.
+
+    A step without a learning rate is judged as far as it goes: after one, lora_B is not zero.
+    """
     training = cast("Mapping[str, Mapping[str, object]] | None", evidence.get("training"))
     bound = training.get("adamw_bound") if training else None
     if bound is None:
-        return ("The claimed step: there is no lora_B to hold it against.",)
+        return _claim_left("The claimed step: there is no lora_B to hold it against.")
     if bound.get("judged") is not False:
-        return ()
-    return (f"The claimed step: {bound.get('reason') or 'no lora_B can be judged'}.",)
+        return _Content()
+    text = f"The claimed step: {bound.get('reason') or 'no lora_B can be judged'}."
+    if claims.learning_rate is None:
+        return _Content(not_checked=(text,))
+    return _claim_left(text)
+
+
+def _claim_left(text: str) -> _Content:
+    """Name a claim that was to be checked and was not, which is no pass."""
+    fault = ConfigFault("claims", "What is claimed of the training could not be checked.")
+    return _Content(faults=(fault,), not_checked=(text,))
 
 
 def _claims(claims: Claims, overlaid: Overlaid) -> Claims:
-    """Add what recipes say of the training to what was claimed; the optimiser is else AdamW."""
+    """Add what recipes say of the training to what was claimed; the optimiser is else AdamW.
+
+    A recipe's step is a claim only where a learning rate was claimed to go with it.
+    """
     config = overlaid.config or {}
+    said = overlaid.trainer.get("step")
+    step = said if isinstance(said, int) and not isinstance(said, bool) and said >= 0 else None
     rate, optimizer = (overlaid.trainer.get(name) for name in ("learning_rate", "optimizer"))
     init = config.get("init_lora_weights")
     known = isinstance(rate, (int, float)) and not isinstance(rate, bool)
     return Claims(
-        step=claims.step,
+        step=step if claims.step is None and claims.learning_rate is not None else claims.step,
         learning_rate=claims.learning_rate
         if claims.learning_rate is not None or not known
         else float(str(rate)),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -14,6 +15,7 @@ from ...errors import Unusable
 from ...records.names import printable
 
 _SECONDS = 2.0
+_SECONDS_IN_ALL = 4.0
 _LITERAL = re.compile(r"(?:[\w.-]|\\[.\-_])+", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
 _LONGEST = 1 << 16
@@ -40,10 +42,35 @@ def full_match(pattern: str) -> Callable[[str], bool]:
     return lambda name: compiled.match(name, whole=True) is not None
 
 
-def match_at_start(pattern: str) -> Callable[[str], bool]:
-    """Compile a pattern that must match how a name begins. Raises Unusable, on matching too."""
-    compiled = _Pattern(pattern, pattern)
-    return lambda name: compiled.match(name) is not None
+def within_any(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Tell whether one of these patterns matches some whole segments of a name, next to another.
+
+    As `modules_to_save` of peft 0.21 keeps what lies in a module out of its targets. Names, of
+    which there may be thousands, are looked up and not searched. Raises Unusable.
+    """
+    words = _Words()
+    budget = _Budget()
+    rest: list[_Pattern] = []
+    for number, pattern in enumerate(dict.fromkeys(patterns)):
+        if _LITERAL.fullmatch(pattern):
+            words.add(pattern, number)
+        else:
+            rest.append(_Pattern(rf"(^|.*\.){pattern}($|\..*)", pattern, budget))
+
+    def within(name: str) -> bool:
+        begins = (end for end in suffixes(name))
+        spans = (part for end in begins for part in _beginnings(end))
+        if any(True for span in spans for _ in words.found(span)):
+            return True
+        return any(pattern.match(name) is not None for pattern in rest)
+
+    return within
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def last_group_at_start(pattern: str, shown: str) -> Callable[[str], str | None]:
@@ -54,15 +81,33 @@ def last_group_at_start(pattern: str, shown: str) -> Callable[[str], str | None]
     return _Pattern(pattern, shown).match
 
 
+@dataclass
+class _Budget:
+    """The time that patterns which belong together may take, compiling included."""
+
+    left: float = _SECONDS_IN_ALL
+
+    def spend(self, since: float, shown: str) -> None:
+        self.left -= time.perf_counter() - since
+        if self.left < 0:
+            raise Unusable(
+                f"The patterns of modules take longer than {_SECONDS_IN_ALL:g} s in all, as "
+                f"`{shown}` does.",
+                remedy="State the modules by name with --set, as in target_modules=a,b,c.",
+            )
+
+
 class _Pattern:
     """A pattern from outside: compiled, and matched within a limit of time."""
 
-    def __init__(self, pattern: str, shown: str) -> None:
+    def __init__(self, pattern: str, shown: str, budget: _Budget | None = None) -> None:
         import regex
 
         self._shown = printable(shown[:80])
+        self._budget = budget or _Budget()
         if len(pattern) > _LONGEST:
             raise Unusable(f"A pattern of {len(pattern):,} characters is none for modules.")
+        since = time.perf_counter()
         try:
             self._compiled = regex.compile(pattern)
         except (regex.error, ValueError, OverflowError, RecursionError) as error:
@@ -70,10 +115,12 @@ class _Pattern:
                 f"`{self._shown}` is no regular expression: {printable(str(error))}.",
                 remedy="Mend it in the configuration or state it anew with --set.",
             ) from None
+        self._budget.spend(since, self._shown)
 
     def match(self, name: str, *, whole: bool = False) -> str | None:
         """Give the last group of a match, or an empty text; None without a match."""
         match = self._compiled.fullmatch if whole else self._compiled.match
+        since = time.perf_counter()
         try:
             found = match(name, timeout=_SECONDS)
         except TimeoutError:
@@ -81,6 +128,7 @@ class _Pattern:
                 f"`{self._shown}` takes longer than {_SECONDS:g} s on one name.",
                 remedy="State the modules by name with --set target_modules=a,b,c.",
             ) from None
+        self._budget.spend(since, self._shown)
         return None if found is None else str(found[self._compiled.groups] or "")
 
 
@@ -103,20 +151,21 @@ def by_pattern(patterns: Mapping[str, _V]) -> Callable[[str], _V | None]:
 def pattern_key(patterns: Iterable[str]) -> Callable[[str], str | None]:
     """Give the first of these keys that matches a name; see `by_pattern`. Raises Unusable."""
     whole, ends = _Words(), _Words()
-    rest: list[tuple[int, str, Callable[[str], bool]]] = []
+    rest: list[tuple[int, _Pattern]] = []
     order = list(patterns)
+    budget = _Budget()
     for number, key in enumerate(order):
         body = key.removeprefix("^").removesuffix("$")
         if _LITERAL.fullmatch(body):
             (whole if key.startswith("^") else ends).add(body, number)
         else:
-            rest.append((number, key, match_at_start(rf"(.*\.)?({key})$")))
+            rest.append((number, _Pattern(rf"(.*\.)?({key})$", key, budget)))
 
     def look_up(name: str) -> str | None:
         found = [*whole.found(name), *(n for end in suffixes(name) for n in ends.found(end))]
         first = min(found, default=len(order))
-        for number, _, matches in rest:
-            if number < first and matches(name):
+        for number, pattern in rest:
+            if number < first and pattern.match(name) is not None:
                 first = number
         return order[first] if first < len(order) else None
 

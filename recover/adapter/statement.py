@@ -25,13 +25,15 @@ class Source(str, Enum):
 class Statement:
     """One value of one field; `origin` says where it stands, fit to print: `serve.yaml:12: key`.
 
-    `field` is a name of PEFT's LoraConfig, or one of TRAINER_FIELDS.
+    `field` is a name of PEFT's LoraConfig, or one of TRAINER_FIELDS. `local` says of a base model
+    that it is a path, also where it reads like `owner/name`: it exists near its recipe.
     """
 
     field: str
     value: Json
     source: Source
     origin: str
+    local: bool = False
 
 
 # What recipes say beyond LoraConfig that decides how tensors are read.

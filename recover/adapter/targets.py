@@ -14,7 +14,7 @@ from .patterns import (
     ends_with_any,
     full_match,
     last_group_at_start,
-    match_at_start,
+    within_any,
 )
 
 _ANY_LAYER = r".*?\.[^.]*\.(\d+)\."
@@ -92,8 +92,7 @@ def _saved(config: Mapping[str, object]) -> Callable[[str], bool]:
     value = config.get("modules_to_save")
     if not value:
         return _never
-    saved = [match_at_start(rf"(^|.*\.){name}($|\..*)") for name in _names(value)]
-    return lambda name: any(matches(name) for matches in saved)
+    return within_any(_names(value))
 
 
 def _layer_filter(config: Mapping[str, object]) -> Callable[[str], bool]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from ...errors import Unusable
-from ..adapter.config_faults import config_faults
-from ..adapter.expectation import Shape
-from ..adapter.expected import expected_by_config
+from ..adapter.config.faults import config_faults
+from ..adapter.expected.by_config import expected_by_config
+from ..adapter.expected.expectation import Shape
 from ..adapter.keys import Part, tensor_name
 from ..adapter.structure import Adapter, read_adapter
 from ..base.model import Base

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..formats.safetensors import Header
 from ..ranges import Range
 from .copies import Copy
 from .merge import Piece
+
+
+class Drawn(NamedTuple):
+    """So many bytes of the result, from an offset in the copy of that number."""
+
+    copy: int
+    offset: int
+    bytes: int
 
 
 class Composed:
@@ -24,23 +33,28 @@ class Composed:
 
     def read(self, offset: int, length: int) -> bytes:
         """Read bytes that lie inside the result's size."""
-        return b"".join(self._parts(Range(offset, min(offset + length, self.size))))
+        stop = min(offset + length, self.size)
+        head = self.header.raw[offset:stop]
+        parts = self.drawn(Range(offset + len(head), stop))
+        return b"".join((head, *(self._copies[p.copy].read(p.offset, p.bytes) for p in parts)))
 
-    def _parts(self, window: Range) -> Iterator[bytes]:
+    def drawn(self, window: Range) -> Iterator[Drawn]:
+        """Say where each part of a range of the data comes from, in order."""
         position = window.start
-        start = self.header.data_start
-        if position < start:
-            yield self.header.raw[position : window.stop]
-            position = min(start, window.stop)
         for number in range(bisect_right(self._stops, position), len(self.pieces)):
             piece = self.pieces[number]
             if piece.range.start >= window.stop:
                 break
-            yield self._copies[0].read(position, max(0, piece.range.start - position))
-            position = max(position, piece.range.start)
+            if piece.range.start > position:
+                yield Drawn(0, position, piece.range.start - position)
+                position = piece.range.start
             stop = min(piece.range.stop, window.stop)
-            at = piece.offset + position - piece.range.start
-            yield self._copies[piece.copy].read(at, stop - position)
+            yield Drawn(piece.copy, piece.offset + position - piece.range.start, stop - position)
             position = stop
         if position < window.stop:
-            yield self._copies[0].read(position, window.stop - position)
+            yield Drawn(0, position, window.stop - position)
+
+    def refuse_changed(self) -> None:
+        """Raise DoesNotHold where a copy is no longer what it was when it was opened."""
+        for copy in self._copies:
+            copy.refuse_changed()

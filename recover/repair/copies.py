@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
-from ...errors import Unusable
+from ...errors import DoesNotHold, Unusable
 from ...records.names import printable
-from ..ranges import Range, merge, within
+from ..ranges import Range, merge, subtract, within
 from ..readable import FileReadable, Readable
 from ..save.rescue_map import RescueMap
+from .recorded import recorded
 
-_RECORD_LIMIT = 256 << 20
 _MAP_LIMIT = 256 << 20
 _MAP_SUFFIX = ".rescue.map"
 _PARTIAL = ".partial"
@@ -27,8 +25,10 @@ class Reason:
 
     STATED = "stated on the command line"
     UNREAD = "listed as unread beside the copy"
+    DIRTY = "recorded as changed in memory"
     MISSING = "the copy ends before them"
     ZERO = "zeros where the tensor cannot hold them"
+    NAN_RUN = "a run of NaN or infinity"
     NOT_FINITE = "NaN or infinity that the other copy does not have"
 
 
@@ -42,11 +42,18 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Copy:
-    """One dump of the file. `path` is None for a file of a process."""
+    """One dump of the file. `path` is None for a file of a process.
+
+    `dirty` names tensors that its record calls changed, `doubts` say why it may not be the file's
+    bytes although nothing in it is wrong, and `stamp` is that of the file when it was opened.
+    """
 
     readable: Readable
     path: Path | None = None
     flaws: tuple[Flaw, ...] = field(default=())
+    dirty: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    stamp: tuple[int, int, int] | None = None
 
     @property
     def label(self) -> str:
@@ -79,9 +86,26 @@ class Copy:
         return {why: merge(f.range for f in self.flaws if f.reason == why) for why in reasons}
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read what there is of a range; zeros stand for what the copy does not have."""
-        have = self.readable.read(offset, max(0, min(length, self.size - offset)))
+        """Read what there is of a range; zeros stand for what lies beyond the copy's end.
+
+        Raises DoesNotHold where the copy has become shorter than it was.
+        """
+        there = max(0, min(length, self.size - offset))
+        have = self.readable.read(offset, there)
+        if len(have) < there:
+            raise self._changed()
         return have.ljust(length, b"\0")
+
+    def refuse_changed(self) -> None:
+        """Raise DoesNotHold where the file is not what it was when it was opened."""
+        if isinstance(self.readable, FileReadable) and self.readable.stamp() != self.stamp:
+            raise self._changed()
+
+    def _changed(self) -> DoesNotHold:
+        return DoesNotHold(
+            f"{self.label} changed while it was read.",
+            remedy="Stop what writes to it, or repair a copy of it.",
+        )
 
 
 def copy_of(readable: Readable, path: Path | None, stated: Sequence[Range] = ()) -> Copy:
@@ -90,74 +114,29 @@ def copy_of(readable: Readable, path: Path | None, stated: Sequence[Range] = ())
     A `NAME.rescue.map` is read, and the entry of the file in a `recovery.json` or
     `NAME.recovery.json`. Raises Unusable for a map or record that is none.
     """
-    copy = Copy(readable, path).with_flaws(stated, Reason.STATED)
+    stamp = readable.stamp() if isinstance(readable, FileReadable) else None
+    doubts = [readable.doubt] if readable.doubt else []
+    copy = Copy(readable, path, doubts=tuple(doubts), stamp=stamp)
+    copy = copy.with_flaws(stated, Reason.STATED)
     if path is None:
         return copy
-    return copy.with_flaws([*_mapped(path), *_recorded(path, readable.size)], Reason.UNREAD)
+    said = recorded(path, readable)
+    copy = copy.with_flaws([*_mapped(path, readable.size), *said.unread], Reason.UNREAD)
+    return replace(copy, dirty=said.dirty, doubts=(*copy.doubts, *said.doubts))
 
 
-def _mapped(path: Path) -> tuple[Range, ...]:
-    """Give what a mapfile beside the file does not call finished."""
+def _mapped(path: Path, size: int) -> tuple[Range, ...]:
+    """Give what a mapfile beside the file does not call finished; of the rest it says nothing."""
     beside = path.with_name(path.name.removesuffix(_PARTIAL) + _MAP_SUFFIX)
     if not beside.is_file():
         return ()
     with FileReadable(beside) as file:
         text = file.read(0, min(file.size, _MAP_LIMIT)).decode("ascii", "replace")
-    rescue_map = RescueMap.from_text(text)
-    position = 0
-    missing: list[Range] = []
-    for piece in rescue_map.finished:
-        missing.append(Range(position, piece.start))
-        position = piece.stop
-    return merge([*missing, Range(position, rescue_map.size)])
-
-
-def _recorded(path: Path, size: int) -> tuple[Range, ...]:
-    """Give what the record of the recovery lists as unread of this file."""
-    for record in (path.with_name(f"{path.name}.recovery.json"), *_records_above(path)):
-        if not record.is_file() or record.stat().st_size > _RECORD_LIMIT:
-            continue
-        try:
-            document: object = json.loads(record.read_bytes())
-        except (ValueError, RecursionError):
-            raise Unusable(
-                f"{printable(os.fsencode(record))} is not a record of reefkit.",
-                remedy="Move it away, or name the copy from another folder.",
-            ) from None
-        found = _unread(document, path, record.parent, size)
-        if found is not None:
-            return found
-    return ()
-
-
-def _records_above(path: Path) -> Iterable[Path]:
-    """Give where `dump` puts its record: in the output folder, at most two levels up."""
-    return (folder / "recovery.json" for folder in list(path.absolute().parents)[:3])
-
-
-def _unread(document: object, path: Path, folder: Path, size: int) -> tuple[Range, ...] | None:
-    if not isinstance(document, dict):
-        return None
-    files = cast("Mapping[str, object]", document).get("files")
-    for entry in cast("list[object]", files) if isinstance(files, list) else ():
-        if not isinstance(entry, dict):
-            continue
-        fields = cast("Mapping[str, object]", entry)
-        name = fields.get("path")
-        if not isinstance(name, str) or "\0" in name or fields.get("size") != size:
-            continue
-        if (folder / name).absolute() == path.absolute():
-            return merge(_ranges(fields.get("unread")))
-    return None
-
-
-def _ranges(value: object) -> list[Range]:
-    found: list[Range] = []
-    for each in cast("list[object]", value) if isinstance(value, list) else ():
-        if not isinstance(each, dict):
-            continue
-        piece = cast("Mapping[str, object]", each)
-        offset, count = piece.get("offset"), piece.get("bytes")
-        if isinstance(offset, int) and isinstance(count, int) and offset >= 0 < count:
-            found.append(Range(offset, offset + count))
-    return found
+    try:
+        rescue_map = RescueMap.from_text(text)
+    except Unusable as error:
+        raise Unusable(
+            f"{printable(os.fsencode(beside))} is damaged: {error.message}",
+            remedy="Move it away, and state with --damaged what was not read.",
+        ) from None
+    return subtract(Range(0, max(size, rescue_map.size)), rescue_map.finished)

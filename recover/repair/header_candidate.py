@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import compress
+from dataclasses import dataclass, field, replace
 
 from ...errors import HeaderError
 from ..formats.safetensors import Header, parse_header, write_header
 from ..ranges import Range, merge
+from .not_finite import runs_of
 
 LENGTH_BYTES = 8
 PEFT_METADATA = {"format": "pt"}
-_ALIVE = bytes([0]) + bytes([1]) * 255  # NUL is no byte of JSON
+_MOST_NAMED = 1000
+_APART = 8
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,14 @@ class HeaderCandidate:
     """A whole header and where it comes from; `origin` is fit to print.
 
     `certain` is False where only the length is: the library writes two or more metadata entries
-    in an order that differs from save to save. `sha256` is that of the whole file, where known.
+    in an order that differs from save to save. `digests` are what the sha256 of the whole file can
+    be, where that is known.
     """
 
     header: Header = field(repr=False)
     origin: str
     certain: bool = True
-    sha256: str | None = None
+    digests: frozenset[str] = frozenset()
 
     @property
     def raw(self) -> bytes:
@@ -38,11 +40,23 @@ class HeaderCandidate:
 class Agreement:
     """How the surviving bytes of a damaged head compare with a candidate.
 
-    `surviving` counts the bytes that could be compared; `differing` are ranges of the file.
+    `surviving` counts the bytes that could be compared, and `disagreeing` those of them that are
+    not the same; `differing` are the first ranges of these.
     """
 
     surviving: int
+    disagreeing: int
     differing: tuple[Range, ...]
+
+
+def together(candidates: Iterable[HeaderCandidate]) -> Iterator[HeaderCandidate]:
+    """Make one candidate of those with the same bytes: any of their digests proves the file."""
+    joined: dict[bytes, HeaderCandidate] = {}
+    for one in candidates:
+        known = joined.setdefault(one.raw, one)
+        certain = known.certain or one.certain
+        joined[one.raw] = replace(known, digests=known.digests | one.digests, certain=certain)
+    yield from joined.values()
 
 
 def candidate_of(
@@ -60,49 +74,44 @@ def has_unsure_order(header: Header) -> bool:
     return header.metadata is not None and len(header.metadata) > 1
 
 
-def agreement(
-    raw: bytes, head: bytes, damaged: Iterable[Range], size: int | None = None
-) -> Agreement:
+def agreement(raw: bytes, head: bytes, damaged: Iterable[Range]) -> Agreement:
     """Hold the bytes of a head that can be intact against a header.
 
     NUL is never a byte of a header's JSON, so that zeros there are damage by themselves; the 8
     bytes of length are damaged by themselves when all are zero. `damaged` are ranges that are
-    known not to be the file's bytes. `size` limits what of `head` exists.
+    known not to be the file's bytes.
     """
-    count = min(len(raw), len(head), len(head) if size is None else size)
-    alive = bytearray(head[:count].translate(_ALIVE))
-    if count >= LENGTH_BYTES:
-        alive[:LENGTH_BYTES] = bytes([any(alive[:LENGTH_BYTES])]) * LENGTH_BYTES
+    import numpy as np
+
+    count = min(len(raw), len(head))
+    have, want = (np.frombuffer(text, np.uint8, count) for text in (head, raw))
+    alive = have != 0
+    alive[:LENGTH_BYTES] = alive[:LENGTH_BYTES].any()
     for piece in damaged:
-        start, stop = min(piece.start, count), min(piece.stop, count)
-        alive[start:stop] = bytes(stop - start)
-    places = compress(range(count), map(int.__and__, alive, map(int.__ne__, head, raw)))
-    return Agreement(alive.count(1), tuple(_together(places)))
-
-
-def _together(places: Iterable[int]) -> Iterator[Range]:
-    """Join ascending places that follow one another."""
-    start = stop = -1
-    for place in places:
-        if place != stop:
-            if stop > start:
-                yield Range(start, stop)
-            start = place
-        stop = place + 1
-    if stop > start:
-        yield Range(start, stop)
+        if piece.start < count:
+            alive[piece.start : piece.stop] = False
+    wrong = alive & (have != want)
+    disagreeing = int(np.count_nonzero(wrong))
+    differing = tuple(runs_of(wrong, _MOST_NAMED)) if disagreeing else ()
+    return Agreement(int(np.count_nonzero(alive)), disagreeing, differing)
 
 
 def changed_ranges(before: bytes, after: bytes) -> tuple[Range, ...]:
     """Give the ranges of `after` that are not the same in `before`; what is missing counts.
 
-    Ranges that only a few equal bytes part, as zeros of a length written over zeros, are one.
+    Ranges that only a few equal bytes part, as zeros of a length written over zeros, are one, and
+    so are all where there are very many.
     """
+    import numpy as np
+
     count = min(len(before), len(after))
-    places = compress(range(count), map(int.__ne__, before, after))
-    found = merge([*_together(places), Range(count, len(after))])
-    joined: list[Range] = []
-    for piece in found:
-        start = joined.pop().start if joined and piece.start - joined[-1].stop < 8 else piece.start
-        joined.append(Range(start, piece.stop))
-    return tuple(joined)
+    pair = [np.frombuffer(text, np.uint8, count) for text in (before, after)]
+    places = np.flatnonzero(pair[0] != pair[1])
+    if not places.size:
+        return merge([Range(count, len(after))])
+    breaks = np.flatnonzero(np.diff(places) > _APART) + 1
+    if len(breaks) >= _MOST_NAMED:
+        return (Range(int(places[0]), len(after) if len(after) > count else int(places[-1]) + 1),)
+    firsts, lasts = places[np.r_[0, breaks]], places[np.r_[breaks - 1, -1]]
+    changed = (Range(a, b + 1) for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))
+    return merge([*changed, Range(count, len(after))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from ...errors import Unusable
@@ -11,7 +12,7 @@ from ...records.names import printable
 from ..base.model import Base
 from ..json_files import INDEX_LIMIT, read_object
 from .head import Candidates
-from .header_candidate import HeaderCandidate
+from .header_candidate import HeaderCandidate, together
 from .known_headers import from_manifest
 from .shard_headers import shard_headers, whole_headers
 
@@ -39,8 +40,8 @@ class HeaderSources:
         return self._candidates if named else None
 
     def _candidates(self, size: int) -> Iterator[HeaderCandidate]:
-        for manifest in self.manifests:
-            yield from from_manifest(manifest, self.name, size)
+        kept = (from_manifest(manifest, self.name, size) for manifest in self.manifests)
+        yield from together(chain.from_iterable(kept))
         yield from self.siblings
         if self.base is None:
             return

@@ -38,7 +38,8 @@ def from_manifest(path: Path, name: str | None, size: int) -> tuple[HeaderCandid
     """Take the headers that a `reefkit.manifest/1` keeps for files of this name, or this size.
 
     A file's entry has `path`, `size`, `sha256` and for safetensors `header`: the raw bytes in
-    base64. Entries of the same name count before those of the same size. Raises Unusable.
+    base64. Entries of the same name count before those of the same size, whose digest says nothing
+    of this file. Raises Unusable.
     """
     document = read_object(path, _MANIFEST_LIMIT)
     label = printable(path.name)
@@ -48,7 +49,7 @@ def from_manifest(path: Path, name: str | None, size: int) -> tuple[HeaderCandid
         )
     found = [entry for entry in _entries(document.get("files")) if entry.get("size") == size]
     named = [entry for entry in found if _base_name(entry) == name]
-    kept = tuple(_candidates(named or found, label))
+    kept = tuple(_candidates(named or found, label, proven=bool(named)))
     if not kept:
         raise Unusable(
             f"{label} keeps no header of a safetensors file of {size:,} bytes.",
@@ -68,7 +69,9 @@ def _base_name(entry: Mapping[str, object]) -> str | None:
     return path.rpartition("/")[2] if isinstance(path, str) else None
 
 
-def _candidates(entries: list[Mapping[str, object]], label: str) -> Iterator[HeaderCandidate]:
+def _candidates(
+    entries: list[Mapping[str, object]], label: str, *, proven: bool
+) -> Iterator[HeaderCandidate]:
     for entry in entries:
         text, digest = entry.get("header"), entry.get("sha256")
         if not isinstance(text, str):
@@ -82,12 +85,12 @@ def _candidates(entries: list[Mapping[str, object]], label: str) -> Iterator[Hea
                 f"{label} keeps a header of {shown} that is damaged itself.",
                 remedy="Get the manifest from its source again.",
             ) from None
-        known = isinstance(digest, str) and _SHA256.fullmatch(digest)
+        known = isinstance(digest, str) and _SHA256.fullmatch(digest) is not None and proven
         yield HeaderCandidate(
             header,
             f"the header of {shown} in {label}",
-            certain=bool(known) or not has_unsure_order(header),
-            sha256=digest if isinstance(digest, str) and known else None,
+            certain=known or not has_unsure_order(header),
+            digests=frozenset([str(digest)] if known else []),
         )
 
 

@@ -12,11 +12,14 @@ from itertools import chain, pairwise
 
 from ..ranges import Range, within
 from .copies import Copy, Reason
-from .not_finite import holds_not_finite
+from .not_finite import not_finite_bytes, runs_of
 from .places import TensorMap
-from .zero_damage import BLOCK
 
 PAGE = 4096
+BLOCK = 1 << 20
+_MOST_EXACT = 10_000  # so many conflicts are named to the byte, the others by page
+_MOST_IN_PAGE = 16
+_NONE = -1
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,22 @@ class _Collected:
             piece = Piece(joined, last.copy, last.offset, last.how_known)
         self.pieces.append(piece)
 
+    def lose(self, part: Range) -> None:
+        _append(self.lost, part)
+
+    def contest(self, part: Range, differing: Sequence[Range]) -> None:
+        if len(self.conflicts) < _MOST_EXACT and len(differing) <= _MOST_IN_PAGE:
+            for piece in differing:
+                _append(self.conflicts, piece)
+        else:
+            _append(self.conflicts, part)
+
+
+def _append(ranges: list[Range], piece: Range) -> None:
+    """Add a range behind the others, joined with the last where it goes on from there."""
+    start = ranges.pop().start if ranges and ranges[-1].stop == piece.start else piece.start
+    ranges.append(Range(start, piece.stop))
+
 
 def merge_copies(copies: Sequence[Copy], tensors: TensorMap) -> Merge:
     """Join the data of copies whose flaws are known; the header is not looked at.
@@ -77,20 +96,10 @@ def merge_copies(copies: Sequence[Copy], tensors: TensorMap) -> Merge:
         cuts = [within(ranges, block) for ranges in flawed]
         if not any(cuts) and all(other == data[0] for other in data[1:]):
             continue
-        suspect = [holds_not_finite(each, block, tensors) for each in data]
+        suspect = [bool(not_finite_bytes(each, block, tensors).any()) for each in data]
         for page in _pages(block):
             _merge_page(page, block, data, cuts, suspect, tensors, copies, found)
-    return Merge(tuple(found.pieces), _joined(found.lost), _joined(found.conflicts))
-
-
-def _joined(ranges: list[Range]) -> tuple[Range, ...]:
-    joined: list[Range] = []
-    for piece in ranges:
-        if joined and joined[-1].stop == piece.start:
-            joined[-1] = Range(joined[-1].start, piece.stop)
-        else:
-            joined.append(piece)
-    return tuple(joined)
+    return Merge(tuple(found.pieces), tuple(found.lost), tuple(found.conflicts))
 
 
 def _pages(block: Range) -> Iterator[Range]:
@@ -115,12 +124,18 @@ def _merge_page(
     flawed = [within(ranges, page) for ranges in cuts]
     if not any(flawed) and all(view == views[0] for view in views[1:]):
         return
-    pairs = zip(suspect, views, strict=True)
-    not_finite = [is_so and holds_not_finite(view, page, tensors) for is_so, view in pairs]
     for part in _cut(page, flawed):
-        values = [view[part.start - page.start : part.stop - page.start] for view in views]
-        wrong = [bool(within(ranges, part)) for ranges in flawed]
-        _choose(part, values, wrong, not_finite, copies, found)
+        here = slice(part.start - page.start, part.stop - page.start)
+        sound = [n for n, ranges in enumerate(flawed) if not within(ranges, part)]
+        values = [views[number][here] for number in sound]
+        doubted = len(sound) < len(copies) and any(suspect[number] for number in sound)
+        if not sound:
+            found.lose(part)
+        elif doubted or any(value != values[0] for value in values[1:]):
+            _settle(part, sound, values, tensors, copies, found)
+        elif sound[0] != 0 and values[0] != views[0][here]:
+            reason = copies[0].reason_at(part.start) or Reason.NOT_FINITE
+            found.take(Piece(part, sound[0], part.start, reason))
 
 
 def _cut(page: Range, flawed: Sequence[Sequence[Range]]) -> Iterator[Range]:
@@ -130,28 +145,41 @@ def _cut(page: Range, flawed: Sequence[Sequence[Range]]) -> Iterator[Range]:
     return (Range(a, b) for a, b in pairwise(ordered))
 
 
-def _choose(
+def _settle(
     part: Range,
+    sound: Sequence[int],
     values: Sequence[bytes],
-    wrong: Sequence[bool],
-    not_finite: Sequence[bool],
+    tensors: TensorMap,
     copies: Sequence[Copy],
     found: _Collected,
 ) -> None:
-    """Decide one part of a page: keep, take from another copy, lost, or a conflict.
+    """Decide a part by the copies that are not known to be wrong there.
 
-    A NaN speaks against a copy only where another copy has other bytes there.
+    Only a NaN or infinity speaks against one of these, and only against that element: where all
+    else in the part is equal, the finite element of another copy is taken. Anything more is a
+    conflict. Nor does a NaN replace what is wrong in another copy: those elements are lost.
     """
-    if not any(wrong) and len(set(values)) == 1:
+    import numpy as np
+
+    octets = np.stack([np.frombuffer(value, np.uint8) for value in values])
+    finite = ~np.stack([not_finite_bytes(value, part, tensors) for value in values])
+    chosen = finite.argmax(axis=0)
+    wanted = np.take_along_axis(octets, chosen[None], axis=0)
+    same = octets == wanted
+    if not (same | (~finite & finite.any(axis=0))).all():
+        differing = (octets != octets[0]).any(axis=0)
+        moved = (Range(part.start + r.start, part.start + r.stop) for r in runs_of(differing))
+        found.contest(part, list(moved))
         return
-    sound = [number for number, is_wrong in enumerate(wrong) if not is_wrong]
-    finite = [number for number in sound if not not_finite[number]]
-    if finite or any(wrong):
-        sound = finite
-    if not sound:
-        found.lost.append(part)
-    elif len({values[number] for number in sound}) > 1:
-        found.conflicts.append(part)
-    elif sound[0] != 0 and values[sound[0]] != values[0]:
-        reason = copies[0].reason_at(part.start) or Reason.NOT_FINITE
-        found.take(Piece(part, sound[0], part.start, reason))
+    numbers = np.asarray(sound)[chosen]
+    if len(sound) < len(copies):
+        numbers[~finite.any(axis=0)] = _NONE
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), part.size]
+    for start, stop in pairwise(edges):
+        place = Range(part.start + start, part.start + stop)
+        number = int(numbers[start])
+        if number == _NONE:
+            found.lose(place)
+        elif number != 0:
+            reason = copies[0].reason_at(place.start) or Reason.NOT_FINITE
+            found.take(Piece(place, number, place.start, reason))

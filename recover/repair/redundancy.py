@@ -2,8 +2,8 @@
 
 Megatron's fused linear_qkv and linear_fc1 have one A, which their export writes for each of q, k
 and v, and for gate and up: byte-identical tensors. A twin is used only where the file shows the
-pattern in every other place that is whole, and where what survives of the lost tensor agrees. Tied
-embeddings are used where the base says that they are tied.
+pattern in every other place that is whole, and where something of the lost tensor survives and
+agrees. Tied embeddings are used where the base says that they are tied.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..formats.safetensors import Tensor
-from ..ranges import Range, intersect, merge, subtract, within
+from ..ranges import Range, merge, subtract, within
 from .composed import Composed
 from .merge import Piece
 
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _END = ".lora_A.weight"
 _BLOCK = 1 << 20
-_LEAST_SHOWN = 2  # so many whole groups must show the pattern before it is believed
+_LEAST_SHOWN = 3  # so many whole groups must show the pattern before it is believed
+_LEAST_COMMON = 64  # bytes that a member must still have in common with another one
 _LEAST_SURVIVING = 4  # of a tied pair, which nothing else speaks for, a fourth must be comparable
 
 
@@ -51,7 +52,7 @@ def restore(
             if _shared(span, twin, lost) * _LEAST_SURVIVING >= span.size:
                 found += _of_group(composed, pair, lost, how)
     restored = merge(piece.range for piece in found)
-    left = [part for piece in lost for part in subtract(piece, restored)]
+    left = [part for piece in lost for part in subtract(piece, within(restored, piece))]
     return Restored(tuple(found), tuple(left))
 
 
@@ -102,8 +103,9 @@ def _of_group(
     if not _equal(composed, members, lost):
         return
     spans = [composed.header.span(tensor) for tensor in members]
+    spans = [span for span in spans if _is_attested(span, spans, lost)]
     for number, span in enumerate(spans):
-        wanted = list(intersect(lost, span))
+        wanted = list(within(lost, span))
         for twin in spans[:number] + spans[number + 1 :]:
             shift = twin.start - span.start
             left: list[Range] = []
@@ -117,26 +119,18 @@ def _of_group(
             wanted = left
 
 
+def _is_attested(span: Range, spans: Sequence[Range], lost: Sequence[Range]) -> bool:
+    """Tell whether enough of a member survives to be seen in another one, too."""
+    others = (other for other in spans if other != span)
+    return any(_shared(span, other, lost) >= _LEAST_COMMON for other in others)
+
+
 def _drawn(composed: Composed, place: Range, offset: int, how: str) -> Iterator[Piece]:
     """Give the pieces of the copies that stand at `offset` in the result."""
-    position = 0
-    for piece in composed.pieces:
-        start, stop = piece.range.start - offset, piece.range.stop - offset
-        if stop <= position or start >= place.size:
-            continue
-        if start > position:
-            yield Piece(_part(place, position, start), 0, offset + position, how)
-            position = start
-        end = min(stop, place.size)
-        at = piece.offset + offset + position - piece.range.start
-        yield Piece(_part(place, position, end), piece.copy, at, how)
-        position = end
-    if position < place.size:
-        yield Piece(_part(place, position, place.size), 0, offset + position, how)
-
-
-def _part(place: Range, start: int, stop: int) -> Range:
-    return Range(place.start + start, place.start + stop)
+    position = place.start
+    for number, at, count in composed.drawn(Range(offset, offset + place.size)):
+        yield Piece(Range(position, position + count), number, at, how)
+        position += count
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

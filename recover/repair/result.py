@@ -80,7 +80,9 @@ class Repair:
     """A run of `repair`.
 
     `verdict` is None where there was nothing to repair. `candidates` are headers between which
-    nothing decides. `path` is None where nothing was written.
+    nothing decides. `path` is None where nothing was written. `digests` are those that the file
+    can have, where that is known beforehand, and `doubts` say why bytes in which nothing is wrong
+    may not be the file's.
     """
 
     sources: tuple[Source, ...]
@@ -89,21 +91,33 @@ class Repair:
     verdict: Verdict | None = None
     path: str | None = None
     sha256: str | None = None
-    expected_sha256: str | None = None
+    digests: frozenset[str] = frozenset()
     changes: tuple[Change, ...] = ()
     damaged: tuple[Damaged, ...] = ()
     conflicts: tuple[Place, ...] = ()
     candidates: tuple[str, ...] = ()
     zero_tensors: tuple[str, ...] = ()
-    whole_tensors: int = 0
+    doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def expected_sha256(self) -> str | None:
+        """Give the digest known beforehand; of several the one that the bytes have, if any."""
+        if len(self.digests) == 1:
+            return next(iter(self.digests))
+        return self.sha256 if self.sha256 in self.digests else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether one header and one value for each byte are left."""
+        return not self.conflicts and not self.candidates
 
     @property
     def matches_expected(self) -> bool | None:
         """Compare with the digest known beforehand; None where there is none, or no bytes."""
-        if self.expected_sha256 is None or self.sha256 is None:
+        if not self.digests or self.sha256 is None:
             return None
-        return self.sha256 == self.expected_sha256
+        return self.sha256 in self.digests
 
     @property
     def lost(self) -> tuple[Range, ...]:
@@ -112,11 +126,23 @@ class Repair:
         return merge(Range(place.offset, place.offset + place.bytes) for place in places)
 
     @property
+    def whole_tensors(self) -> int:
+        """Count the tensors of the result in which nothing is damaged or contested."""
+        if self.header is None:
+            return 0
+        places = [damaged.place for damaged in self.damaged if not damaged.restored]
+        touched = {place.tensor for place in (*places, *self.conflicts)} - {None}
+        return self.header.tensors - len(touched)
+
+    @property
     def exit_code(self) -> ExitCode:
-        """Give 0 where the result is proven, or nothing was to be repaired; else 1."""
-        if self.matches_expected is False:
-            return ExitCode.DOES_NOT_HOLD
-        return ExitCode.HOLDS if self.verdict is None else self.verdict.exit_code
+        """Give 0 where the result is proven, or there is nothing to repair or doubt; else 1."""
+        if self.matches_expected is not None:
+            return ExitCode.HOLDS if self.matches_expected else ExitCode.DOES_NOT_HOLD
+        if self.verdict is not None:
+            return self.verdict.exit_code
+        other = self.header is not None and self.header.other_metadata
+        return ExitCode.DOES_NOT_HOLD if self.doubts or other else ExitCode.HOLDS
 
     def written_to(self, path: str, sha256: str) -> Repair:
         """Give the same result once its bytes are known and stand somewhere."""
@@ -161,6 +187,7 @@ class Repair:
             "candidates": list(self.candidates),
             "zero_tensors": list(self.zero_tensors),
             "whole_tensors": self.whole_tensors,
+            "doubts": list(self.doubts),
             "notes": list(self.notes),
             "tool": tool_identity(),
         }

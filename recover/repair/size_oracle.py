@@ -12,7 +12,7 @@ from itertools import chain, combinations
 from typing import NamedTuple
 
 from ...errors import Unusable
-from ..adapter.expectation import lora_shapes
+from ..adapter.expected.expectation import lora_shapes
 from ..adapter.keys import tensor_name
 from ..base.model import Base, Module
 from ..formats.safetensors import DTYPE_BITS

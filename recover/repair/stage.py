@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...records.names import printable
+from ..adapter.keys import Part, parse_key
+from ..formats.safetensors import Tensor
 from ..ranges import Range, merge, subtract, within
 from ..save.verdict import Verdict
 from .composed import Composed
+from .content import Content, judge_content
 from .copies import Copy, Reason
 from .head import Candidates, Head, find_head
 from .header_candidate import changed_ranges
@@ -18,7 +22,6 @@ from .places import TensorMap
 from .redundancy import restore
 from .result import Change, Damaged, HeaderFound, Repair, Source
 from .written import Destination, digest_of
-from .zero_damage import zero_damage
 
 _MOST_LISTED = 10_000
 _MOST_HASHED = 64
@@ -50,68 +53,77 @@ class Plan:
     @property
     def writes(self) -> bool:
         """Tell whether there is a file to write: something changed, and nothing contradicts."""
-        open_questions = self.result.conflicts or self.result.candidates
-        return self.composed is not None and bool(self.result.changes) and not open_questions
+        return self.composed is not None and bool(self.result.changes) and self.result.is_settled
 
 
 def plan(request: Request) -> Plan:
-    """Work out the repair; nothing is written. Raises DoesNotHold where no header is found."""
+    """Work out the repair; nothing is written.
+
+    Raises DoesNotHold where no header is found, and where a copy changes while it is read.
+    """
     head = find_head(request.copies, request.candidates)
-    expected = request.expected_sha256 or head.sha256
-    if head.ambiguous and expected is not None:
-        head = _decided_by_digest(head, request.copies, expected)
+    stated = request.expected_sha256
+    digests = frozenset([stated]) if stated is not None else head.digests
+    if head.ambiguous and digests:
+        head = _decided_by_digest(head, request.copies, digests)
     if head.ambiguous:
-        return Plan(_judged(_undecided(head, request, expected)), None, request.mode)
+        return Plan(_judged(_undecided(head, request, digests)), None, request.mode)
     tensors = TensorMap(head.header)
-    copies = tuple(_with_flaws(copy, tensors) for copy in request.copies)
+    contents = [judge_content(copy, tensors) for copy in request.copies]
+    pairs = zip(request.copies, contents, strict=True)
+    copies = tuple(_with_flaws(copy, content, tensors) for copy, content in pairs)
     joined = merge_copies(copies, tensors)
     composed = Composed(head.header, copies, joined.pieces)
     restored = restore(composed, joined.lost, request.tied) if joined.lost else None
     pieces = joined.pieces + (restored.pieces if restored else ())
     lost = restored.lost if restored else ()
     composed = Composed(head.header, copies, pieces)
-    damaged = tuple(_damaged(copies[0], pieces, lost, tensors))
     result = Repair(
         sources=tuple(_source(copy) for copy in copies),
         size=head.header.file_size,
         header=_header_found(head, copies[0]),
-        expected_sha256=expected,
+        digests=digests,
         changes=tuple(_changes(head, copies, pieces)),
-        damaged=damaged,
+        damaged=tuple(_damaged(copies[0], pieces, lost, tensors)),
         conflicts=tuple(tensors.places(joined.conflicts)),
         zero_tensors=_zero_tensors(lost, tensors),
-        whole_tensors=_whole_tensors(lost, tensors),
-        notes=tuple(_notes(head, copies, lost)),
+        doubts=tuple(_doubts(head, copies[0], contents[0])),
+        notes=tuple(_notes(head, copies, contents[0], lost)),
     )
+    composed.refuse_changed()
     return Plan(_judged(result), composed, request.mode)
 
 
 def check_digest(worked_out: Plan) -> Repair:
     """Give the result without writing it; where a digest is expected, its bytes are hashed."""
     result, composed = worked_out.result, worked_out.composed
-    if result.expected_sha256 is None or composed is None or not _is_settled(result):
+    if not result.digests or composed is None or not result.is_settled:
         return result
-    return _judged(replace(result, sha256=digest_of(composed)))
+    digest = digest_of(composed)
+    composed.refuse_changed()
+    return _judged(replace(result, sha256=digest))
 
 
 def write(worked_out: Plan, destination: Destination) -> Repair:
-    """Write the file and its record. Only for a plan that writes; raises Unusable."""
+    """Write the file and its record. Only for a plan that writes.
+
+    Raises DestinationExists, Unusable, and DoesNotHold where a copy changed while it was read.
+    """
     composed = worked_out.composed
     assert composed is not None and worked_out.writes
     digest = destination.write(composed, worked_out.mode)
+    composed.refuse_changed()
     result = _judged(worked_out.result.written_to(str(destination.path), digest))
     destination.finish(result.to_json())
     return result
 
 
-def open_destination(path: Path, copies: Sequence[Copy], *, force: bool) -> Destination:
-    """Open the place for the result. Raises DestinationExists and Unusable."""
+def open_destination(
+    path: Path, copies: Sequence[Copy], operands: Iterable[Path] = (), *, force: bool
+) -> Destination:
+    """Open the place for the result, which is no copy and no other operand. Raises Unusable."""
     inputs = [copy.path for copy in copies if copy.path is not None]
-    return Destination(path, inputs, force=force)
-
-
-def _is_settled(result: Repair) -> bool:
-    return not result.conflicts and not result.candidates
+    return Destination(path, [*inputs, *operands], force=force)
 
 
 def _judged(result: Repair) -> Repair:
@@ -120,23 +132,29 @@ def _judged(result: Repair) -> Repair:
     if result.matches_expected:
         damaged = tuple(replace(each, restored=True) for each in result.damaged)
         verdict = Verdict.REBUILT_VERIFIED if changed else None
-        return replace(result, verdict=verdict, damaged=damaged, zero_tensors=())
-    if not _is_settled(result) or result.lost:
+        return replace(result, verdict=verdict, damaged=damaged, zero_tensors=(), doubts=())
+    if not result.is_settled:
+        damaged = tuple(replace(each, restored=False) for each in result.damaged)
+        return replace(result, verdict=Verdict.PARTIAL, damaged=damaged)
+    if result.lost:
         return replace(result, verdict=Verdict.PARTIAL)
     return replace(result, verdict=Verdict.REBUILT_UNVERIFIED if changed else None)
 
 
-def _with_flaws(copy: Copy, tensors: TensorMap) -> Copy:
-    """Add what the copy lacks, and the zeros that it cannot have held."""
-    end = tensors.header.file_size
-    copy = copy.with_flaws([Range(copy.size, end)], Reason.MISSING)
-    return copy.with_flaws(zero_damage(copy, tensors), Reason.ZERO)
+def _with_flaws(copy: Copy, content: Content, tensors: TensorMap) -> Copy:
+    """Add what the copy lacks, what its record calls changed, and what it cannot have held."""
+    header = tensors.header
+    dirty = (header.span(tensor) for tensor in header.tensors if tensor.name in set(copy.dirty))
+    copy = copy.with_flaws([Range(copy.size, header.file_size)], Reason.MISSING)
+    copy = copy.with_flaws(dirty, Reason.DIRTY)
+    copy = copy.with_flaws(content.zero, Reason.ZERO)
+    return copy.with_flaws(content.not_finite, Reason.NAN_RUN)
 
 
-def _decided_by_digest(head: Head, copies: Sequence[Copy], expected: str) -> Head:
-    """Take the candidate with which the first copy has the digest; the same head if none has."""
+def _decided_by_digest(head: Head, copies: Sequence[Copy], digests: frozenset[str]) -> Head:
+    """Take the candidate with which the first copy has a digest; the same head if none has."""
     for candidate in head.ambiguous[:_MOST_HASHED]:
-        if digest_of(Composed(candidate.header, copies, ())) == expected:
+        if digest_of(Composed(candidate.header, copies, ())) in digests:
             how = f"{head.how_known}, and the digest is the expected"
             return replace(
                 head, header=candidate.header, origin=candidate.origin, how_known=how, ambiguous=()
@@ -144,12 +162,12 @@ def _decided_by_digest(head: Head, copies: Sequence[Copy], expected: str) -> Hea
     return head
 
 
-def _undecided(head: Head, request: Request, expected: str | None) -> Repair:
+def _undecided(head: Head, request: Request, digests: frozenset[str]) -> Repair:
     """Give the result where several headers fit, by none of which anything else can be judged."""
     return Repair(
         sources=tuple(_source(copy) for copy in request.copies),
         size=head.header.file_size,
-        expected_sha256=expected,
+        digests=digests,
         candidates=tuple(candidate.origin for candidate in head.ambiguous),
     )
 
@@ -222,11 +240,25 @@ def _zero_tensors(lost: Sequence[Range], tensors: TensorMap) -> tuple[str, ...]:
     )
 
 
-def _whole_tensors(lost: Sequence[Range], tensors: TensorMap) -> int:
-    return len(tensors.header.tensors) - len(tensors.header.touched(lost))
+def _doubts(head: Head, copy: Copy, content: Content) -> Iterator[str]:
+    """Say why the first copy may not be the file, although nothing in it is proven wrong."""
+    yield from head.doubts
+    yield from copy.doubts
+    yield from content.doubts
+    integers = [tensor for tensor in head.header.tensors if _is_integer_lora(tensor)]
+    if integers:
+        yield f"{printable(integers[0].name)} is of {integers[0].dtype}, which no LoRA is."
 
 
-def _notes(head: Head, copies: Sequence[Copy], lost: Sequence[Range]) -> Iterator[str]:
+def _is_integer_lora(tensor: Tensor) -> bool:
+    key = parse_key(tensor.name)
+    is_lora = key is not None and key.part in (Part.A, Part.B)
+    return is_lora and tensor.dtype.startswith(("BOOL", "I", "U"))
+
+
+def _notes(
+    head: Head, copies: Sequence[Copy], content: Content, lost: Sequence[Range]
+) -> Iterator[str]:
     path = copies[0].path
     if lost and path is not None and _TEMPORARY.fullmatch(path.name):
         yield (
@@ -240,6 +272,5 @@ def _notes(head: Head, copies: Sequence[Copy], lost: Sequence[Range]) -> Iterato
         )
     if head.other_metadata:
         yield "The tensors are those expected; the metadata is not, and was left as it is."
-    for copy in copies:
-        if copy.readable.doubt:
-            yield f"Not proven: {copy.readable.doubt}"
+    yield from content.notes
+    yield from (doubt for copy in copies[1:] for doubt in copy.doubts)

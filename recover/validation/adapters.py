@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from ...records.names import printable
-from ..adapter.config.faults import config_faults
+from ..adapter.config.faults import Found, config_faults, faults_of_base
+from ..adapter.expected.bare import bare, trained_bare
 from ..adapter.expected.by_closure import expected_by_closure
 from ..adapter.expected.by_config import expected_by_config
 from ..adapter.expected.expectation import Expectation
+from ..adapter.expected.whole import resized_rows
 from ..adapter.expected.wrappers import expert_modules
-from ..adapter.keys import PREFIX, Part
-from ..adapter.kinds import kind_of_module
+from ..adapter.keys import PREFIX
 from ..adapter.naming.foreign import Foreign, recognise
 from ..adapter.naming.methods import Method, method_of
-from ..adapter.naming.prefixes import diagnose
+from ..adapter.naming.prefixes import Diagnosis, diagnose
 from ..adapter.structure import Adapter, read_adapter
 from ..base.model import Base
 from ..formats.safetensors import Tensor
@@ -24,6 +24,7 @@ from ..formats.safetensors_errors import shown
 from . import coverage
 from .compare_names import Differences, differences
 from .compared import Compared, renamed_tensors, said_of_names
+from .dtypes import adapter_dtypes
 from .explain import explain
 from .result import (
     Caution,
@@ -35,6 +36,15 @@ from .said import Overlaid
 _MARK = ".lora_"
 
 
+def is_adapter(names: Sequence[str], metadata: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Tell by the names alone whether tensors are an adapter's, whoever wrote it."""
+    return (
+        any(_MARK in name or name.startswith(PREFIX) for name in names)
+        or recognise(names, metadata) is not None
+        or method_of(names) is not None
+    )
+
+
 def compare_adapter(
     found: Mapping[str, Tensor],
     metadata: Mapping[str, str],
@@ -43,26 +53,22 @@ def compare_adapter(
 ) -> Compared | None:
     """Hold an adapter against what its configuration or its own structure promises.
 
-    None for what is no adapter. Raises Unusable for unusable patterns of the configuration.
+    None for what is no adapter: no name is one's, and no adapter_config.json lies beside it.
+    Raises Unusable for unusable patterns of the configuration.
     """
     names = list(found)
+    if not (overlaid.document or is_adapter(names, metadata)):
+        return None
     foreign = recognise(names, metadata)
     method = method_of(names)
-    marked = any(_MARK in name for name in names) or any(n.startswith(PREFIX) for n in names)
-    if not (marked or foreign or method or overlaid.config is not None):
-        return None
     if foreign is not None:
         return _foreign(foreign, base, method)
     if method is not None and not method.is_lora:
         return _other_method(method, base)
-    diagnosis = diagnose(names, base)
+    diagnosis, base, without_head = _diagnosed(names, base, overlaid)
     tensors = renamed_tensors(found, diagnosis.renamed)
     adapter = read_adapter(tensors.values())
-    faults = (
-        tuple(f.fault for f in config_faults(overlaid.config, document=overlaid.document))
-        if overlaid.config is not None
-        else ()
-    )
+    faults = tuple(one.fault for one in faults_of(adapter, base, overlaid))
     common = Compared(
         kind=Kind.ADAPTER,
         base=base,
@@ -74,13 +80,50 @@ def compare_adapter(
         method=method.name if method else None,
         ranks=tuple(sorted(adapter.ranks)),
         faults=faults,
-        cautions=(*said_of_names(diagnosis), *_mixed_dtypes(adapter)),
+        cautions=(*said_of_names(diagnosis), *without_head),
     )
     if base is None:
         whole = {place: module.whole for place, module in adapter.modules.items()}
         counted = Modules(len(whole), sum(whole.values()))
-        return replace(common, counted=counted, extras=())
+        odd = Differences(mismatched=tuple(adapter_dtypes(adapter)))
+        return replace(common, differences=odd, counted=counted)
     return _against(common, adapter, base, overlaid)
+
+
+def faults_of(adapter: Adapter, base: Base | None, overlaid: Overlaid) -> tuple[Found, ...]:
+    """Give what is wrong with the configuration by itself, and on this base."""
+    config, said = overlaid.config, overlaid.said
+    if config is None or (not config and not overlaid.document):
+        return ()
+    readable = overlaid.readable
+    found = config_faults(config, document=readable, replaced=said.replaced)
+    if base is None or not readable or any(one.fatal for one in found):
+        return found
+    rows = said.rows or resized_rows(adapter, base)
+    return (*found, *faults_of_base(config, base, rows=rows, replaced=said.replaced))
+
+
+def _diagnosed(
+    names: Sequence[str], base: Base | None, overlaid: Overlaid
+) -> tuple[Diagnosis, Base | None, tuple[Caution, ...]]:
+    """Hold the names against the base, or against the model below its head where they fit that."""
+    without = bare(base) if base is not None else None
+    if base is None or without is None:
+        return diagnose(names, base), base, ()
+    said = trained_bare(overlaid.config)
+    first, second = (without, base) if said else (base, without)
+    diagnosis = diagnose(names, first)
+    if said is False or not diagnosis.renames:
+        return diagnosis, first, ()
+    other = diagnose(names, second)
+    if len(other.renames) >= len(diagnosis.renames):
+        return diagnosis, first, ()
+    model = "the model with its head, and task_type says that it had none"
+    text = f"The names fit {model}." if said else (
+        "The names fit the bare model, as AutoModel builds it, and not the one with a head: load "
+        "the adapter onto that."
+    )  # fmt: skip
+    return other, second, (Caution("bare-model", text),)
 
 
 def _against(common: Compared, adapter: Adapter, base: Base, overlaid: Overlaid) -> Compared:
@@ -88,6 +131,7 @@ def _against(common: Compared, adapter: Adapter, base: Base, overlaid: Overlaid)
     result = differences(
         adapter.tensors, expectation.tensors, expectation.optional, only_floats=True
     )
+    result = replace(result, mismatched=(*result.mismatched, *adapter_dtypes(adapter)))
     bad = {*result.missing, *result.misshapen}
     cautions = [*common.cautions, *expectation.cautions]
     if base.config is None and (result.unexpected or result.mismatched):
@@ -143,7 +187,7 @@ def _expectation(adapter: Adapter, base: Base, overlaid: Overlaid) -> Expectatio
                                       config.get("target_parameters"))  # fmt: skip
     if config is None or not targets:
         return expected_by_closure(adapter, base)
-    if any(f.fatal for f in config_faults(config, document=overlaid.document)):
+    if any(one.fatal for one in faults_of(adapter, base, overlaid)):
         return expected_by_closure(adapter, base)
     if "r" not in config:
         usual = max(adapter.ranks, key=adapter.ranks.__getitem__, default=8)
@@ -184,22 +228,3 @@ def _other_method(method: Method, base: Base | None) -> Compared:
         cautions=(Caution("other-method", text),),
         not_checked=(f"Names, shapes and coverage: nothing is known of {method.name}.",),
     )
-
-
-def _mixed_dtypes(adapter: Adapter) -> list[Caution]:
-    """Find kinds of matrices that have more than one dtype, as merging saves of two runs would."""
-    if len(adapter.dtypes) < 2:
-        return []
-    kinds: dict[tuple[str, Part, int], Counter[str]] = {}
-    for name, key in adapter.keys.items():
-        if key.part.is_lora:
-            kind = (kind_of_module(key.module), key.part, key.depth)
-            kinds.setdefault(kind, Counter())[adapter.tensors[name].dtype] += 1
-    mixed = [(kind, counted) for kind, counted in kinds.items() if len(counted) > 1]
-    if not mixed:
-        return []
-    (module, part, _), counted = mixed[0]
-    listed = ", ".join(f"{count:,} {dtype}" for dtype, count in counted.most_common())
-    example = f"{printable(module)}.{part.value}"
-    text = f"{len(mixed):,} kinds have mixed dtypes, such as {example}: {listed}."
-    return [Caution("mixed-dtypes", text)]

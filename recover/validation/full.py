@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...records.names import printable
-from ..adapter.kinds import kind_of_module
+from ..adapter.expected.heads import CLASSIFIERS
 from ..adapter.naming.prefixes import diagnose
 from ..base.model import Base, ModuleKind
 from ..formats.safetensors import Tensor
+from ..formats.safetensors_errors import shown
 from . import coverage
-from .compare_names import FLOATS, Differences, differences
+from .compare_names import Differences, differences
 from .compared import Compared, renamed_tensors, said_of_names
-from .result import Caution, Kind, Mismatch, Modules
+from .dtypes import SCALES, model_dtypes
+from .packed import is_extra, packed
+from .result import Caution, Kind, Modules
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,11 @@ class FullComparison:
     extras: tuple[str, ...]
     cautions: tuple[Caution, ...]
     modules: Modules
+    not_checked: tuple[str, ...] = ()
 
 
 def compare_full(found: Mapping[str, Tensor], base: Base) -> FullComparison:
     """Compare both ways; of two tied tensors one is enough."""
-    from ..base.extras import is_known_extra
-
     cautions: list[Caution] = []
     shapes = {name: tensor.shape for name, tensor in base.tensors.items()}
     shapes = _resized(found, base, shapes, cautions)
@@ -45,13 +45,17 @@ def compare_full(found: Mapping[str, Tensor], base: Base) -> FullComparison:
     extras: list[str] = []
     unexpected: list[str] = []
     for name in result.unexpected:
-        (extras if is_known_extra(base, name) else unexpected).append(name)
-    packed, missing = _packed(found, result.missing)
-    casts = _dtypes(found, base, frozenset(extras), cautions)
-    mismatched = tuple(m for m in result.mismatched if m.tensor not in packed)
+        (extras if is_extra(found, base, name) else unexpected).append(name)
+    stored, missing = _packed(found, result.missing)
+    casts = model_dtypes(found, base, frozenset(extras), stored, cautions)
+    mismatched = tuple(m for m in result.mismatched if m.tensor not in stored)
+    layers = packed(found, base)
+    missing = tuple(dict.fromkeys((*missing, *layers.missing)))
+    shapes |= {name: found[name].shape if name in found else () for name in layers.required}
+    extras = [name for name in extras if name not in layers.required]
     bad = {*missing, *(m.tensor for m in mismatched)}
-    if packed:
-        text = f"{len(packed):,} weights are packed, so that their shapes are not the base's."
+    if stored:
+        text = f"{len(stored):,} weights are packed, so that their shapes are not the base's."
         cautions.append(Caution("quantised", text))
     return FullComparison(
         required=shapes,
@@ -59,6 +63,7 @@ def compare_full(found: Mapping[str, Tensor], base: Base) -> FullComparison:
         extras=tuple(extras),
         cautions=tuple(cautions),
         modules=_modules(base, shapes, bad),
+        not_checked=layers.not_checked,
     )
 
 
@@ -91,7 +96,7 @@ def _resized(
         return shapes
     (count,) = rows
     text = (
-        f"The embeddings have {count:,} rows and those of {printable(base.label)} {known:,}: the "
+        f"The embeddings have {count:,} rows and those of {shown(base.label)} {known:,}: the "
         "vocabulary was resized, or vocab_size is that of another tokenizer."
     )
     cautions.append(Caution("resized-vocabulary", text))
@@ -113,48 +118,9 @@ def _packed(
         else:
             left.append(name)
     for name, tensor in found.items():
-        if tensor.dtype in ("U8", "I8", "I32") and any(f"{name}{end}" in found for end in _ENDS):
+        if tensor.dtype in ("U8", "I8", "I32") and any(f"{name}{end}" in found for end in SCALES):
             packed.add(name)
     return frozenset(packed), tuple(left)
-
-
-_ENDS = (".absmax", "_scale", "_scale_inv", ".quant_map", "_scale_2")
-
-
-def _dtypes(
-    found: Mapping[str, Tensor], base: Base, extras: frozenset[str], cautions: list[Caution]
-) -> list[Mismatch]:
-    """Judge dtypes other than the base's: lawful for whole kinds, a mismatch for single tensors."""
-    judged = {
-        name: tensor.dtype
-        for name, tensor in found.items()
-        if name in base.tensors and base.tensors[name].dtype is not None and name not in extras
-    }
-    others = {name: new for name, new in judged.items() if new != base.tensors[name].dtype}
-    if not others:
-        return []
-    sizes = Counter((kind_of_module(name), base.tensors[name].dtype) for name in judged)
-    changed: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for name, after in others.items():
-        group = changed.setdefault((str(base.tensors[name].dtype), after), {})
-        group.setdefault(kind_of_module(name), []).append(name)
-    mismatched: list[Mismatch] = []
-    for (before, after), kinds in changed.items():
-        whole = 0
-        for kind, names in kinds.items():
-            cast = len(names) == sizes[kind, before] and after in FLOATS
-            if cast or _are_scaled(names, found):
-                whole += len(names)
-            else:
-                mismatched += (Mismatch(name, "dtype", before, after) for name in names)
-        if whole:
-            text = f"{whole:,} tensors are {after} and those of the base {before}: a cast."
-            cautions.append(Caution("cast", text))
-    return mismatched
-
-
-def _are_scaled(names: list[str], found: Mapping[str, Tensor]) -> bool:
-    return all(any(f"{name}{end}" in found for end in _ENDS) for name in names)
 
 
 def compare_model(found: Mapping[str, Tensor], base: Base | None, configured: bool) -> Compared:
@@ -165,7 +131,8 @@ def compare_model(found: Mapping[str, Tensor], base: Base | None, configured: bo
     if base is None:
         return Compared(Kind.FULL, None, {}, Differences(), counted=Modules(0, 0))
     spelled = _spelled(found, base)
-    diagnosis = diagnose([spelled.get(name, name) for name in found], base)
+    heads = _classifier(found, base)
+    diagnosis = diagnose([spelled.get(name, name) for name in found if name not in heads], base)
     renamed = dict(spelled)
     for name in found:
         new = diagnosis.new_name(spelled.get(name, name))
@@ -185,8 +152,26 @@ def compare_model(found: Mapping[str, Tensor], base: Base | None, configured: bo
         experts=coverage.experts(compared.required, bad),
         renames=diagnosis.renames,
         renamed=renamed,
-        cautions=(*said_of_names(diagnosis), *compared.cautions),
+        cautions=(*said_of_names(diagnosis), *_said_of_head(heads), *compared.cautions),
+        not_checked=compared.not_checked,
     )
+
+
+def _classifier(found: Mapping[str, Tensor], base: Base) -> tuple[str, ...]:
+    """Name the tensors of a classifier that the base does not have."""
+    return tuple(
+        name for name in found if name.partition(".")[0] in CLASSIFIERS and name not in base.tensors
+    )
+
+
+def _said_of_head(heads: tuple[str, ...]) -> tuple[Caution, ...]:
+    if not heads:
+        return ()
+    text = (
+        f"`{shown(heads[0])}` is the head of a classifier, which the base's config.json does not "
+        "have: give the config.json of the classifier as --base."
+    )
+    return (Caution("other-head", text),)
 
 
 def _spelled(found: Mapping[str, Tensor], base: Base) -> dict[str, str]:

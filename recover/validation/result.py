@@ -35,6 +35,7 @@ class DamageClass(str, Enum):
     ZERO3_EMPTY = "zero3-empty"
     NO_TENSORS = "no-tensors"
     UNTRAINED = "untrained"
+    BROKEN_INDEX = "broken-index"
     SHARD_MISSING = "shard-missing"
     SHARD_STRAY = "shard-stray"
     TENSOR_TWICE = "tensor-twice"

@@ -16,8 +16,9 @@ from .result import Caution, ConfigFault
 class Overlaid:
     """The configuration as it is said to be; None where nothing says anything.
 
-    `document` tells whether an adapter_config.json is at its bottom, so that a field that it lacks
-    is a fault. `trainer` holds the fields of TRAINER_FIELDS.
+    `document` tells whether there is an adapter_config.json, and `readable` whether it is at the
+    bottom of `config`, so that a field that it lacks is a fault. `trainer` holds the fields of
+    TRAINER_FIELDS.
     """
 
     config: Mapping[str, object] | None
@@ -26,6 +27,7 @@ class Overlaid:
     trainer: Mapping[str, Json]
     faults: tuple[ConfigFault, ...] = ()
     cautions: tuple[Caution, ...] = ()
+    readable: bool = False
 
 
 def overlay(
@@ -80,8 +82,15 @@ def overlay(
         rows=rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else None,
         replaced=frozenset(replaced),
     )
+    found = config is not None
     return Overlaid(
-        result or None, config is not None, said, trainer, tuple(faults), tuple(cautions)
+        result if found or result else None,
+        found,
+        said,
+        trainer,
+        tuple(faults),
+        tuple(cautions),
+        readable=found,
     )
 
 

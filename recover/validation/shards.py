@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..checkpoint import Checkpoint, Index, Shard
+from ..checkpoint import Checkpoint, Index, JsonFault, Shard
 from ..formats.safetensors import Tensor
 from ..formats.safetensors_errors import shown
 from .result import Caution, Damage, DamageClass
@@ -28,6 +28,7 @@ class Held:
     cautions: tuple[Caution, ...] = ()
     lacking: tuple[str, ...] = ()
     replicated: int = 0
+    told: frozenset[str] = frozenset()  # problems of the checkpoint that are in `damage` already
 
 
 def gather(checkpoint: Checkpoint, replicated: str | None = None) -> Held:
@@ -52,20 +53,33 @@ def gather(checkpoint: Checkpoint, replicated: str | None = None) -> Held:
                 damage.append(_twice(tensor, first, shard))
     cautions: list[Caution] = []
     lacking: tuple[str, ...] = ()
+    damage += (_broken(fault) for fault in checkpoint.index_faults)
     if checkpoint.index is not None:
         present = frozenset(shard.name for shard in checkpoint.shards)
-        absent = list(_absent(checkpoint.index, present))
+        absent = list(_absent(checkpoint.index, present, checkpoint.unread))
         damage += absent
         damage += _misplaced(checkpoint, checkpoint.index)
         lacking = tuple(name for name in checkpoint.index.weight_map if name not in tensors)
         whole = not absent and all(shard.header for shard in checkpoint.shards)
         cautions += _index_cautions(checkpoint.index, tensors, whole)
     else:
-        damage += _gaps(shard.name for shard in checkpoint.shards)
+        damage += _gaps([shard.name for shard in checkpoint.shards], checkpoint.unread)
     strays, hints = _strays(checkpoint)
+    told = (text for text in checkpoint.problems if any(text in one.message for one in damage))
     return Held(
-        tensors, holders, (*damage, *strays), (*cautions, *hints), lacking, replicated=copies
+        tensors,
+        holders,
+        (*damage, *strays),
+        (*cautions, *hints),
+        lacking,
+        replicated=copies,
+        told=frozenset(told),
     )
+
+
+def _broken(fault: JsonFault) -> Damage:
+    text = f"{fault.message} Loaders go by it: without it the shards are not found."
+    return Damage(DamageClass.BROKEN_INDEX, text, shard=fault.name)
 
 
 def _twice(tensor: Tensor, first: Shard, second: Shard) -> Damage:
@@ -102,18 +116,16 @@ def _unequal(one: Tensor, first: Shard, other: Tensor, second: Shard) -> Iterato
     )
 
 
-def _absent(index: Index, present: frozenset[str]) -> Iterator[Damage]:
+def _absent(index: Index, present: frozenset[str], unread: Mapping[str, str]) -> Iterator[Damage]:
     lost: dict[str, list[str]] = {}
     for name, shard in index.weight_map.items():
         if shard not in present:
             lost.setdefault(shard, []).append(name)
     for shard, names in lost.items():
-        yield Damage(
-            DamageClass.SHARD_MISSING,
-            f"The index names the shard {shown(shard)} for {len(names):,} tensors, and it is not "
-            "there.",
-            shard=shard,
-        )
+        text = f"The index names the shard {shown(shard)} for {len(names):,} tensors"
+        why = unread.get(shard)
+        text += f": {why}" if why is not None else ", and it is not there."
+        yield Damage(DamageClass.SHARD_MISSING, text, shard=shard)
 
 
 def _misplaced(checkpoint: Checkpoint, index: Index) -> Iterator[Damage]:
@@ -150,12 +162,16 @@ def _index_cautions(index: Index, tensors: Mapping[str, Tensor], whole: bool) ->
         )
 
 
-def _gaps(names: Iterable[str]) -> Iterator[Damage]:
+def _gaps(names: Iterable[str], unread: Mapping[str, str]) -> Iterator[Damage]:
     """Miss the numbers of `N-of-M` that are not there; some writers count from 0."""
     sets: dict[tuple[str, int], set[int]] = {}
     for name in names:
         if numbered := _NUMBERED.fullmatch(name):
             sets.setdefault((numbered[1], int(numbered[3])), set()).add(int(numbered[2]))
+    reasons: dict[tuple[str, int], str] = {}
+    for name, why in unread.items():
+        if numbered := _NUMBERED.fullmatch(name):
+            reasons.setdefault((numbered[1], int(numbered[3])), why)
     for (stem, count), present in sets.items():
         wanted = range(count) if 0 in present else range(1, count + 1)
         absent = [number for number in wanted if number not in present]
@@ -163,7 +179,8 @@ def _gaps(names: Iterable[str]) -> Iterator[Damage]:
             listed = ", ".join(map(str, absent[:_SHOWN])) + (", …" if absent[_SHOWN:] else "")
             yield Damage(
                 DamageClass.SHARD_MISSING,
-                f"Of {count:,} shards {shown(stem)}, these are not there: {listed}.",
+                f"Of {count:,} shards {shown(stem)}, these are lacking: {listed}."
+                + (f" {reasons[stem, count]}" if (stem, count) in reasons else ""),
                 shard=None,
             )
 

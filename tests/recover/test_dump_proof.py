@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from victims import Checkpoint, lost, mapping, reef, write_checkpoint
 
+from reefkit.errors import Unusable
+from reefkit.recover.prove import Knowledge, checkpoints_of
+from reefkit.recover.prove import prove as prove_saved
 from reefkit.recover.rehearsal import write_base_and_recipe
 
 LAYERS, HIDDEN, RANK = 3, 64, 4
@@ -177,3 +180,57 @@ def test_a_person_reads_verdict_validation_and_sources(tmp_path: Path, base: Pat
     assert "FILE_EXACT" in answer.out
     assert "\nOK: adapter " in answer.out
     assert "lora_alpha" in answer.out and "stated" in answer.out
+
+
+def test_an_adapter_and_the_shards_beside_it_are_proven_apart(tmp_path: Path, base: Path) -> None:
+    original = adapter(tmp_path / "run")
+    parts = [
+        write_checkpoint(
+            original.path.with_name(f"model-0000{i + 1}-of-00002.safetensors"),
+            [("model.norm.weight", "BF16", (HIDDEN,))],
+        )
+        for i in range(2)
+    ]
+    files = (original, *parts)
+    with mapping(*({"path": file.path, "kind": "private"} for file in files)) as victim:
+        for file in files:
+            file.path.unlink()
+        told = ("--base", base, *STATED, "--set", "lora_alpha=8")
+        _, document = prove(victim["pid"], tmp_path / "out", *told)
+    proofs = {proof["validation"]["kind"]: proof for proof in document["proofs"]}
+    assert set(proofs) == {"adapter", "full"}, document
+    assert proofs["adapter"]["config"]["complete"]
+    assert Path(proofs["adapter"]["path"]).with_name("adapter_config.json").exists()
+    assert proofs["full"]["config"] is None
+    assert len(proofs["full"]["validation"]["files"]) == 2
+    assert proofs["full"]["path"].endswith("model-*-of-00002.safetensors")
+
+
+def test_a_model_that_cannot_be_validated_gets_no_configuration(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise Unusable("This base cannot be used.")
+
+    monkeypatch.setattr("reefkit.recover.prove.validate", fails)
+    made = write_checkpoint(tmp_path / "m.safetensors", [("model.norm.weight", "BF16", (HIDDEN,))])
+
+    (proof,) = prove_saved(checkpoints_of([str(made.path)]), Knowledge(base=str(base)))
+
+    assert proof.rebuilt is None
+    assert [error.message for error in proof.errors] == ["This base cannot be used."]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_two_adapters_of_one_folder_do_not_share_a_configuration(
+    force: bool, tmp_path: Path, base: Path
+) -> None:
+    first = adapter(tmp_path)
+    second = first.path.with_name("second.safetensors")
+    second.write_bytes(first.data)
+    known = Knowledge(base=str(base), settings=(*STATED[1::2], "lora_alpha=8"), force=force)
+
+    proofs = prove_saved(checkpoints_of([str(first.path), str(second)]), known)
+
+    assert [proof.rebuilt is not None for proof in proofs] == [True, False]
+    assert [error.code for error in proofs[1].errors] == ["DestinationExists"]

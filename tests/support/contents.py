@@ -102,7 +102,10 @@ def shard_of(readable: Readable, name: str, holes: Sequence[Range] = ()) -> Shar
 
 
 def judged(
-    *paths: Path, claims: Claims = NO_CLAIMS, holes: Mapping[Path, Sequence[Range]] | None = None
+    *paths: Path,
+    claims: Claims = NO_CLAIMS,
+    holes: Mapping[Path, Sequence[Range]] | None = None,
+    offset_norms: bool | None = None,
 ) -> Judgement:
     """Scan and judge files as one checkpoint."""
     with ExitStack() as stack:
@@ -113,14 +116,16 @@ def judged(
         facts = {shard.name: scan_content(shard) for shard in shards}
         names = [one.name for shard in shards for one in facts[shard.name].tensors]
         checkpoint = Checkpoint("test", tuple(shards))
-        return judge(checkpoint, facts, roles(names), claims)
+        return judge(checkpoint, facts, roles(names), claims, offset_norms)
 
 
-def judged_bytes(folder: Path, data: bytes, claims: Claims = NO_CLAIMS) -> Judgement:
+def judged_bytes(
+    folder: Path, data: bytes, claims: Claims = NO_CLAIMS, offset_norms: bool | None = None
+) -> Judgement:
     """Judge one file of these bytes."""
     path = folder / "adapter_model.safetensors"
     path.write_bytes(data)
-    return judged(path, claims=claims)
+    return judged(path, claims=claims, offset_norms=offset_norms)
 
 
 def damage_of(folder: Path, data: bytes, name: str = "adapter_model.safetensors") -> list[Damage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,8 @@ from ...base.model import Base
 from ..statement import Json, Recipe
 from ..structure import Adapter
 from .evidence import Ledger
-from .identity_field import settle_identity
+from .identity_field import settle_identity, settle_revision
+from .measured_scale import ScaleProof
 from .older_peft import for_version
 from .other_fields import (
     settle_flags,
@@ -22,7 +24,7 @@ from .other_fields import (
 )
 from .proof import Proof
 from .ranks import settle_ranks
-from .scale import ScaleProof, settle_scale
+from .scale import settle_scale
 from .schema import FIELDS
 from .settings import LABEL
 from .statements import Statements, usable
@@ -67,6 +69,7 @@ def decide(
     elif not any(conflict.field in ("r", "rank_pattern") for conflict in ledger.conflicts):
         _no_ranks(ledger)
     settle_identity(statements, base, ledger)
+    settle_revision(statements, ledger)
     settle_saved(adapter, proof, statements, base, ledger)
     settle_tokens(proof, statements, base, ledger)
     settle_initialisation(ranks, statements, ledger)
@@ -76,10 +79,22 @@ def decide(
     for name in FIELDS:
         if name not in ledger.fields:
             ledger.assume(name, FIELDS[name].neutral, "not settled: see the conflicts")
+    _caution_of_assumptions(ledger)
     config = ledger.config() if ledger.complete else None
     if config is not None and for_peft is not None:
         config = for_version(config, for_peft, proof.ranks, proof.targets)
     return Decision(adapter, proof, ledger, config, tuple(recipes))
+
+
+def _caution_of_assumptions(ledger: Ledger) -> None:
+    """Say in one sentence what is only assumed and would do harm on loading if it were not so."""
+    assumed = [n for n, known in sorted(ledger.fields.items()) if known.assumed]
+    if ledger.complete and assumed:
+        named = ", ".join(f"{name}={json.dumps(ledger.fields[name].written)}" for name in assumed)
+        ledger.cautions.append(
+            f"Assumed, for no source says: {named}. If the run had other values, the adapter loads "
+            "and computes something else."
+        )
 
 
 def _no_ranks(ledger: Ledger) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, cast
 
 from ....records.names import printable
+from ...base.model import Base
 from ...validation.result import ConfigFault
 from ..statement import Json
+from .refusals import Refusal, refusals, refusals_of_base
 from .schema import FIELDS
 
 _METHOD = "LORA"
@@ -19,6 +21,8 @@ _DECISIVE = (
     "ensure_weight_tying"
 ).split()
 _SCALING = ("lora_alpha", "alpha_pattern", "use_rslora")
+# Without one of these nothing can be derived either, though they fit in form.
+_FATAL_REFUSALS = ("layer_replication", "layers_to_transform", "layers_pattern", "target_modules")
 _UNSTATED = {
     "r": "r is not there, and PEFT takes 8.",
     "lora_alpha": "lora_alpha is not there: PEFT takes 8 in silence, and scales by 8 / r.",
@@ -32,11 +36,14 @@ class Found(NamedTuple):
     fatal: bool = False
 
 
-def config_faults(config: Mapping[str, object], *, document: bool) -> tuple[Found, ...]:
+def config_faults(
+    config: Mapping[str, object], *, document: bool, replaced: Collection[str] = ()
+) -> tuple[Found, ...]:
     """Judge the fields that decide what PEFT loads; measured with peft 0.21.2.
 
     A field that a document lacks takes a default in silence, which hardly ever is what was trained
-    with; of what is only stated, nothing need be complete.
+    with; of what is only stated, nothing need be complete. `replaced` are fields of the document
+    that a statement stands in for, which PEFT never reads.
     """
     method = config.get("peft_type")
     if method is None and ("model_type" in config or "architectures" in config):
@@ -44,7 +51,11 @@ def config_faults(config: Mapping[str, object], *, document: bool) -> tuple[Foun
         return (Found(ConfigFault("peft_type", text), fatal=True),)
     found: list[Found] = []
     if method != _METHOD and (document or method is not None):
-        text = f"peft_type is {_shown(method)}, and not LORA."
+        text = (
+            "peft_type is not there: PEFT raises KeyError."
+            if method is None and "peft_type" not in config
+            else f"peft_type is {_shown(method)}, and not LORA."
+        )
         found.append(Found(ConfigFault("peft_type", text), fatal=True))
     for name in (*_DECISIVE, *_SCALING):
         if name not in config:
@@ -54,13 +65,36 @@ def config_faults(config: Mapping[str, object], *, document: bool) -> tuple[Foun
         elif not _fits(name, config[name]):
             text = f"{name} is {_shown(config[name])}, and must be {FIELDS[name].shape.words}."
             found.append(Found(ConfigFault(name, text), fatal=name in _DECISIVE))
-    if document and not config.get("target_modules") and not config.get("target_parameters"):
-        text = (
-            "target_modules is not there: PEFT falls back to few modules by the architecture, and "
-            "drops the tensors of all others in silence."
-        )
-        found.append(Found(ConfigFault("target_modules", text), fatal=True))
+    if document:
+        if config.get("target_modules") is None and not config.get("target_parameters"):
+            text = (
+                "target_modules is not there: PEFT falls back to few modules by the architecture, "
+                "and drops the tensors of all others in silence."
+            )
+            found.append(Found(ConfigFault("target_modules", text), fatal=True))
+        judged = {one.fault.field for one in found} | set(replaced)
+        found += (_refused(one) for one in refusals(config) if one.field not in judged)
     return tuple(found)
+
+
+def faults_of_base(
+    config: Mapping[str, object],
+    base: Base,
+    *,
+    rows: int | None = None,
+    replaced: Collection[str] = (),
+) -> tuple[Found, ...]:
+    """Judge what PEFT refuses of a document on this base; it must be free of fatal faults.
+
+    `rows` is the size of a resized vocabulary.
+    """
+    refused = refusals_of_base(config, base, rows)
+    return tuple(_refused(one) for one in refused if one.field not in replaced)
+
+
+def _refused(refusal: Refusal) -> Found:
+    fault = ConfigFault(refusal.field, refusal.message)
+    return Found(fault, fatal=refusal.field in _FATAL_REFUSALS)
 
 
 def _fits(name: str, value: object) -> bool:

@@ -27,7 +27,6 @@ _WHEN_STATED = (
     "lora_ga_config",
     "megatron_config",
     "megatron_core",
-    "revision",
     "arrow_config",
     "use_qalora",
     "qalora_group_size",
@@ -41,7 +40,7 @@ def settle_flags(proof: Proof, statements: Statements, base: Base | None, ledger
     """Enter what the kinds of tensors prove: DoRA, biases, and variants that must be stated."""
     _proven_flag("use_dora", proof.use_dora, "lora_magnitude_vector", statements, ledger)
     _proven_flag("lora_bias", proof.lora_bias, "lora_B.bias", statements, ledger)
-    ledger.know("peft_type", "LORA", Source.PROVEN, "names of the tensors: lora_A and lora_B")
+    _method(statements, ledger)
     _bias(proof, statements, base, ledger)
     for name in ("kasa_config", "velora_config", "monteclora_config", "use_bdlora"):
         needed = name in proof.variants or (name == "use_bdlora" and proof.divided)
@@ -58,6 +57,17 @@ def settle_flags(proof: Proof, statements: Statements, base: Base | None, ledger
             ledger.know(name, said.value, said.source, said.origin)
         else:
             ledger.know(name, None, Source.PROVEN, "no tensor of it is there")
+
+
+def _method(statements: Statements, ledger: Ledger) -> None:
+    """Hold what any document calls the method against LoRA, which the names prove."""
+    origin = "names of the tensors: lora_A and lora_B"
+    for document in statements.documents():
+        for said in document.of("peft_type"):
+            if str(said.value).upper() != "LORA":
+                _against("peft_type", said, "LORA", origin, ledger)
+                return
+    ledger.know("peft_type", "LORA", Source.PROVEN, origin)
 
 
 def _proven_flag(name: str, value: bool, part: str, statements: Statements, ledger: Ledger) -> None:
@@ -283,9 +293,16 @@ def settle_rest(proof: Proof, statements: Statements, base: Base | None, ledger:
     if take("lora_dropout", statements, ledger) is None:
         ledger.assume("lora_dropout", 0.0, "no source says; it acts in training only")
     for name in _WHEN_STATED:
-        if take(name, statements, ledger) is None and name not in ledger.fields:
+        if take(name, statements, ledger) is not None or name in ledger.fields:
+            continue
+        neutral = FIELDS[name].neutral
+        silent = statements.silent_on(name)
+        if name in _MATTERS and silent is not None:
+            origin = f"PEFT's default; {silent.label} sets none"
+            ledger.know(name, neutral, Source.DEFAULT, origin)
+        else:
             why = "no source says" + ("" if name in _MATTERS else "; not needed on loading")
-            ledger.assume(name, FIELDS[name].neutral, why, matters=name in _MATTERS)
+            ledger.assume(name, neutral, why, matters=name in _MATTERS)
 
 
 def _fan(proof: Proof, statements: Statements, base: Base | None, ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ....errors import DoesNotHold, Unusable
 from ....records.names import printable
@@ -24,6 +25,13 @@ VARIANTS = {
 _NO_EXPERTS = (
     "State the base, whose config.json tells their number: --base Qwen/Qwen3-30B-A3B or a folder."
 )
+
+
+class TiedHead(NamedTuple):
+    """The head beside a targeted embedding, and whether its LoRA is the embedding's, turned."""
+
+    name: str
+    equal: bool
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Proof:
         return max(counts, key=lambda rank: (counts[rank], rank), default=None)
 
 
-def prove(adapter: Adapter, base: Base | None, tied_head: bool | None = None) -> Proof:
+def prove(adapter: Adapter, base: Base | None, tied_head: TiedHead | None = None) -> Proof:
     """Read off an adapter all that its tensors prove.
 
     `tied_head` says whether the head's LoRA is the embedding's, which then is no target of its own.
@@ -81,7 +89,7 @@ def prove(adapter: Adapter, base: Base | None, tied_head: bool | None = None) ->
                 remedy="`reef-recover validate` tells which tensors do not fit the base.",
             )
         places[place] = name
-        if tied_head and base is not None and name == base.output_embedding:
+        if tied_head is not None and tied_head.equal and name == tied_head.name:
             continue
         ranks[name] = first // experts
         if place not in wrapped:
@@ -103,7 +111,7 @@ def prove(adapter: Adapter, base: Base | None, tied_head: bool | None = None) ->
         tokens={name: shape[0] for name, shape in adapter.token_deltas.items() if shape},
         variants=tuple(name for part, name in VARIANTS.items() if part in adapter.parts),
         divided=divided,
-        tied_head=tied_head,
+        tied_head=None if tied_head is None else tied_head.equal,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,12 @@ class Reading:
         """Tell whether nothing is changed."""
         return self == Reading()
 
+    def alpha_factor(self, rslora: bool) -> float:
+        """Give what a conversion multiplies alpha by, so that the scale stays."""
+        if self.doubled == 1:
+            return 1
+        return math.sqrt(2) if rslora else 2
+
     def rank(self, name: str, stated: int) -> int:
         """Give the rank that the tensors must have."""
         rank = stated * self.doubled
@@ -54,7 +61,9 @@ class Ranks:
     """The rank in the configuration, the pattern of others, and how documents are to be read.
 
     `readings` is keyed by the document's label; `reading` is what holds for the whole. `refuted`
-    are documents of another rank, which the command line overruled.
+    are documents of another rank, which the command line overruled. `mixed` says whether modules
+    differ in rank, `perhaps_fused` whether those of gate_up_proj may be sums of two, as nobody
+    states the rank of the run.
     """
 
     r: int
@@ -62,11 +71,8 @@ class Ranks:
     reading: Reading = Reading()
     readings: Mapping[str, Reading] = field(default_factory=dict[str, Reading])
     refuted: tuple[str, ...] = ()
-
-    @property
-    def mixed(self) -> bool:
-        """Tell whether modules differ in rank."""
-        return bool(self.pattern)
+    mixed: bool = False
+    perhaps_fused: bool = False
 
 
 def is_expert(name: str) -> bool:
@@ -107,12 +113,14 @@ def settle_ranks(
                     stated.append((said, reading, pattern or {}))
     if failed:
         return None
-    refuted = [label for label in refuted if label not in readings]
     if not stated:
         pattern = _pattern(statements.settings, statements)
         if pattern is not None and statements.set_on_command_line("rank_pattern"):
-            return _by_setting(proof, usual, pattern, statements, ledger)
-        return _enter(proof, usual, {}, Reading(), statements, ledger, None)
+            found = _by_setting(proof, usual, pattern, statements, ledger)
+        else:
+            found = _enter(proof, usual, {}, Reading(), statements, ledger, None)
+        fused = _perhaps_fused(proof, base)
+        return replace(found, refuted=tuple(refuted), perhaps_fused=fused) if found else None
     said, reading, pattern = stated[0]
     r = cast("int", said.value) * reading.doubled
     pattern = {key: rank * reading.doubled for key, rank in pattern.items()}
@@ -203,6 +211,18 @@ def _may_be_fused(document: Recipe, statements: Statements) -> bool:
     return not any(str(name).endswith("gate_up_proj") for name in named)
 
 
+def _perhaps_fused(proof: Proof, base: Base | None) -> bool:
+    """Tell whether ranks of gate_up_proj may be sums of gate_proj's and up_proj's, as PEFT's are.
+
+    They may be where they are twice the others, and where there are no others to tell them by.
+    """
+    if base is None or "gate_up_proj" not in base.converted_targets.values():
+        return False
+    gates = {rank for name, rank in proof.ranks.items() if name.endswith(".gate_up_proj")}
+    others = {rank for name, rank in proof.ranks.items() if not name.endswith(".gate_up_proj")}
+    return bool(gates) and (not others or any(2 * rank in gates for rank in others))
+
+
 def _divisors(document: Recipe, statements: Statements, base: Base | None) -> tuple[int, ...]:
     found = (*document.of("normalize_moe_lora"), *statements.candidates("normalize_moe_lora"))
     routed = (base.config or {}).get("num_experts_per_tok") if base else None
@@ -256,7 +276,7 @@ def _enter(
     ledger.know("r", r, Source.PROVEN, _rank_origin(proof), overruled)
     ledger.know("rank_pattern", dict[str, Json](pattern), Source.PROVEN, _rank_origin(proof))
     _explanations(reading, ledger)
-    return Ranks(r, pattern, reading)
+    return Ranks(r, pattern, reading, mixed=len(set(proof.ranks.values())) > 1)
 
 
 def _spelling(proof: Proof, r: int, stated: Mapping[str, int], reading: Reading) -> dict[str, int]:

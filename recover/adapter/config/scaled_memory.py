@@ -19,34 +19,33 @@ from ...routes import Wanted
 from ..keys import PREFIX, Part
 from ..structure import Adapter
 from .floats import Floats, Store, decode, rounded, spacing
-from .scale import ScaleProof
+from .measured_scale import ScaleProof
+from .proof import Proof
 
 _B = (Part.B, Part.EMBEDDING_B)
 _A = (Part.A, Part.EMBEDDING_A)
 
 
 def prove_by_memory(
-    checkpoint: Checkpoint, adapter: Adapter, operand: str, places: Mapping[tuple[str, int], str]
+    checkpoint: Checkpoint, adapter: Adapter, operand: str, proof: Proof
 ) -> ScaleProof:
     """Measure the factor between the adapter's lora_B and the copy's, which must be one number.
 
     Each element of the copy allows the factors that round to it; one factor must be allowed by
-    all elements of a module. `places` name what each pair of matrices is for. Raises DoesNotHold
-    where there is no such factor, or the copy is not scaled at all, which a factor of 1 cannot be
-    told from.
+    all elements of a module. Raises DoesNotHold where there is no such factor, or where some
+    modules are not scaled, which a factor of 1 cannot be told from.
     """
     wanted = Wanted.MEMORY if names_a_process(operand) else Wanted.AUTO
     with open_checkpoint(operand, wanted) as scaled:
-        return _measure(Store(checkpoint), Store(scaled), adapter, places)
+        return _measure(Store(checkpoint), Store(scaled), adapter, proof)
 
 
-def _measure(
-    file: Store, memory: Store, adapter: Adapter, places: Mapping[tuple[str, int], str]
-) -> ScaleProof:
+def _measure(file: Store, memory: Store, adapter: Adapter, proof: Proof) -> ScaleProof:
     scales: dict[str, float] = {}
     tolerance = 0.0
     elements = 0
-    unscaled = True
+    unscaled: list[str] = []
+    silent: set[str] = set()
     for name, key in adapter.keys.items():
         if key.part not in (*_A, *_B):
             continue
@@ -62,11 +61,16 @@ def _measure(
                 )
             continue
         values = file.floats(name).ravel()
+        place = proof.places[key.module, key.depth]
+        if place not in proof.ranks:
+            continue  # the head of tied embeddings, whose LoRA is that of the embedding
         if not values.any():
+            silent.add(place)
             continue
         low, high = _bounds(name, values, memory, other)
-        scales[places[key.module, key.depth]] = (low + high) / 2
-        unscaled &= low <= 1 <= high
+        scales[place] = (low + high) / 2
+        if low <= 1 <= high:
+            unscaled.append(place)
         tolerance = max(tolerance, (high - low) / (high + low))
         elements += values.size
     if not scales:
@@ -75,17 +79,30 @@ def _measure(
             remedy="Name a copy of the adapter, or state alpha with --set lora_alpha=NUMBER.",
         )
     if unscaled:
-        raise DoesNotHold(
-            f"{memory.label} holds the same values as the file: it is not scaled, or by 1, and "
-            "both look the same.",
-            remedy="Name the copy that the server computes with, or state alpha with --set.",
-        )
+        raise _not_scaled(unscaled, scales, memory)
     shown = sorted(set(round(scale, 9) for scale in scales.values()))
     return ScaleProof(
         scales,
         tolerance + 1e-9,
         f"lora_B in {memory.label} is that of the file times {_numbers(shown)}, exactly so in "
         f"{len(scales):,} modules and {elements:,} elements",
+        frozenset(silent),
+    )
+
+
+def _not_scaled(unscaled: list[str], scales: Mapping[str, float], memory: Store) -> DoesNotHold:
+    remedy = "Name the copy that the server computes with, or state alpha with --set."
+    if len(unscaled) == len(scales):
+        return DoesNotHold(
+            f"{memory.label} holds the same values as the file: it is not scaled, or by 1, and "
+            "both look the same.",
+            remedy=remedy,
+        )
+    return DoesNotHold(
+        f"{len(unscaled):,} of {len(scales):,} modules hold the file's lora_B in {memory.label} "
+        f"({printable(unscaled[0])}), and the others a scaled one: the copy is scaled in part "
+        "only, or these by 1, and both look the same.",
+        remedy=remedy,
     )
 
 

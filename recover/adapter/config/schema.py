@@ -7,7 +7,6 @@ that came with a patch release counts from that release's minor version on.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,6 +16,9 @@ from ..statement import Json
 
 PEFT_VERSION = "0.21.2"
 OLDEST = (0, 3)
+_MOST = 1 << 53
+_LEAST_ALPHA, _MOST_ALPHA = 1e-9, 1e9
+_TOO_LARGE = 1 << 31  # no dimension of a matrix
 
 
 class Shape(NamedTuple):
@@ -38,28 +40,31 @@ def _is_flag(value: Json) -> bool:
     return isinstance(value, bool)
 
 
+def _is_between(value: Json, least: float, most: float) -> bool:
+    # Comparing needs no conversion of an integer to a float, which may not hold it.
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return least <= value <= most
+
+
 def _is_int(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and _is_between(value, -_MOST, _MOST)
 
 
 def _is_count(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and _is_between(value, 0, _MOST)
 
 
 def _is_rank(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int) and _is_between(value, 1, _TOO_LARGE - 1)
 
 
 def _is_alpha(value: Json) -> bool:
-    return isinstance(value, (int, float)) and _is_number(value) and value > 0
+    return _is_between(value, _LEAST_ALPHA, _MOST_ALPHA)
 
 
 def _is_share(value: Json) -> bool:
-    return isinstance(value, (int, float)) and _is_number(value) and 0 <= value <= 1
+    return _is_between(value, 0, 1)
 
 
 def _is_text(value: Json) -> bool:

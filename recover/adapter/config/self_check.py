@@ -11,6 +11,7 @@ from ....records.names import printable
 from ...base.model import Base
 from ..expected.by_config import expected_by_config
 from ..keys import Part
+from ..kinds import expert_of
 from ..structure import Adapter
 from ..targets import selects
 from .proof import Proof, is_copy
@@ -69,7 +70,10 @@ def _as_named(base: Base, proof: Proof) -> Base:
     """Give the base with routers as modules, and with single experts only where one is named."""
     former = any(name in base.modules and base.modules[name].former for name in proof.targets)
     kept = {name: m for name, m in base.modules.items() if former or not m.former}
-    return replace(base, modules={**base.routers, **kept})
+    # On disk a router may have the name that it had under transformers 4, as Mixtral's do.
+    gone = {f"{name}.weight" for name in base.modules.keys() - kept if expert_of(name) is None}
+    tensors = {name: tensor for name, tensor in base.tensors.items() if name not in gone}
+    return replace(base, modules={**base.routers, **kept}, tensors=tensors)
 
 
 def _is_embedding(name: str, adapter: Adapter, proof: Proof) -> bool:

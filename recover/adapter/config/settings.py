@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 
 from ....errors import Unusable
 from ....records.names import printable
 from ...json_files import parse_object
+from ..recipes.identity import looks_like_secret, names_a_secret
 from ..statement import TRAINER_FIELDS, Json, Recipe, Source, Statement
 from .schema import FIELDS, check_value
 
@@ -32,15 +34,55 @@ def read_settings(settings: tuple[str, ...]) -> Recipe:
     for setting in settings:
         key, equals, text = setting.partition("=")
         key = key.strip()
+        if looks_like_secret(setting):
+            raise _secret(key if key in _KNOWN else "")
         if not equals or key not in _KNOWN:
             raise _unknown(key, bool(equals))
         if key in statements:
             raise Unusable(f"--set {key} is given twice.", remedy="Give it once.")
         value = _value(key, text.strip())
         origin = printable(f"--set {key}={text.strip()}"[:200])
+        _demand_fit_to_write(key, value)
         check_value(key, value, origin)
         statements[key] = Statement(key, value, Source.STATED, origin)
     return Recipe(LABEL, LABEL, None, tuple(statements.values()))
+
+
+def _secret(key: str) -> Unusable:
+    return Unusable(
+        f"--set {key or 'of an unknown field'} holds what looks like a secret, which would be "
+        "written into the configuration.",
+        remedy="State the field without it; a token has no place in an adapter's configuration.",
+    )
+
+
+def _demand_fit_to_write(key: str, value: Json) -> None:
+    """Refuse, in whatever is nested, secrets spelled with escapes, and what cannot be printed."""
+    for text in _texts(value):
+        if looks_like_secret(text):
+            raise _secret(key)
+        if not text.isprintable():
+            raise Unusable(
+                f"--set {key} holds characters that cannot be printed.",
+                remedy="Type the value anew.",
+            )
+
+
+def _texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from (name, *_texts(item), *_keyed(name, item))
+
+
+def _keyed(name: str, value: Json) -> Iterator[str]:
+    """Give a secret's form for what stands under a secret's name."""
+    if names_a_secret(name) and isinstance(value, str):
+        yield f"?token={value}"
 
 
 def _unknown(key: str, has_value: bool) -> Unusable:

@@ -50,9 +50,28 @@ class Statements:
             if other is not by and not agree(field, other.value, by.value)
         )
 
+    def silent_on(self, field: str) -> Recipe | None:
+        """Give a document of PEFT's own that says all it sets and nothing of this field.
+
+        Defaults are among its statements only where nothing is left open in it, but for single
+        values that cannot be read, which are noted. PEFT's default is then what the run had.
+        """
+        for recipe in self.recipes:
+            whole = recipe.trainer == "PEFT" and any(
+                statement.source is Source.DEFAULT for statement in recipe.statements
+            )
+            if whole and not recipe.of(field) and not noted(recipe, field):
+                return recipe
+        return None
+
     def documents(self) -> tuple[Recipe, ...]:
         """Give all documents, the command line first."""
         return (self.settings, *self.recipes)
+
+
+def noted(recipe: Recipe, field: str) -> bool:
+    """Tell whether a document has something of a field that could not be read."""
+    return any(field in note for note in recipe.notes)
 
 
 def usable(recipes: Iterable[Recipe], ledger: Ledger) -> tuple[Recipe, ...]:

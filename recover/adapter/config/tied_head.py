@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base.model import Base
 from ...checkpoint import Checkpoint
 from ..keys import Part, tensor_name
-from ..structure import Adapter
+from ..structure import LoraModule
 from .floats import Store
 
 
-def has_tied_head(checkpoint: Checkpoint, adapter: Adapter, base: Base) -> bool | None:
+def has_tied_head(checkpoint: Checkpoint, embedding: LoraModule, head: LoraModule) -> bool | None:
     """Compare A of the embedding with B of the head, and B with A; None where one has no LoRA.
 
     With `ensure_weight_tying` peft 0.21 makes both of one pair of matrices.
     """
-    embedding = adapter.modules.get((base.input_embedding or "", 0))
-    head = adapter.modules.get((base.output_embedding or "", 0))
-    if not base.tied or embedding is None or head is None:
-        return None
     if not embedding.whole or not head.whole or not embedding.embedding or head.embedding:
         return None
     store = Store(checkpoint)

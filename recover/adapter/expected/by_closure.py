@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from ....records.names import printable
 from ...base.model import Base, ExpertParameter, Module, ModuleKind
+from ...formats.safetensors_errors import shown
 from ...validation.result import Caution
 from ..keys import Part, tensor_name
 from ..kinds import kind_of_module
 from ..structure import Adapter, LoraModule
+from .embeddings import embeddings_saved
 from .expectation import Expectation, ExpectedModule, Shape, lora_shapes, wrapper_shapes
 from .heads import heads
-from .whole import other_matrices, parameters_in_memory, resize, resized_rows
+from .whole import is_copy, other_matrices, parameters_in_memory, resize, resized_rows
 from .wrappers import expert_modules, identify, transposed
 
 _EXTRA = (Part.MAGNITUDE, Part.B_BIAS, Part.DIAGONAL)
@@ -29,7 +30,7 @@ def expected_by_closure(adapter: Adapter, base: Base) -> Expectation:
     if rows and base.input_embedding:
         known = base.modules[base.input_embedding].inputs
         text = (
-            f"The embeddings have {rows:,} rows and those of {printable(base.label)} {known:,}: "
+            f"The embeddings have {rows:,} rows and those of {shown(base.label)} {known:,}: "
             f"the vocabulary was resized. Call `resize_token_embeddings({rows})` before loading."
         )
         cautions.append(Caution("resized-vocabulary", text))
@@ -117,7 +118,11 @@ def _whole(
     for name, key in adapter.keys.items():
         if key.part in (Part.VELORA, Part.MONTECLORA) and key.module in base.modules:
             optional[name] = None
-    keys = [key for key in adapter.keys.values() if not key.part.is_lora]
+    keys = [
+        key
+        for key in adapter.keys.values()
+        if not key.part.is_lora and not is_copy(key.module, adapter)
+    ]
     if not keys:
         return whole, optional
     in_memory = parameters_in_memory(base)
@@ -132,15 +137,18 @@ def _whole(
             whole[tensor_name(module, Part.WHOLE, 0, leaf)] = shape
         elif leaf == "bias" and (kind_of_module(module), Part.BASE_BIAS.value) in kinds:
             whole[tensor_name(module, Part.BASE_BIAS)] = shape
+    resized, copied = embeddings_saved(adapter, base, {name for name, _ in adapter.modules})
+    whole |= resized
+    optional |= {name: shape for name, shape in copied.items() if name not in whole}
     for name, key in adapter.keys.items():
-        if key.part is Part.BASE_WEIGHT:
+        if key.part is Part.BASE_WEIGHT and name not in whole and name not in optional:
             optional[name] = in_memory.get(f"{key.module}.weight")
         elif key.part is Part.TOKEN_DELTA and key.module in base.modules:
             wrapped = base.modules[key.module]
             embedding = wrapped.kind is ModuleKind.EMBEDDING
             count = adapter.tensors[name].shape[:1]
             optional[name] = (*count, wrapped.outputs if embedding else wrapped.inputs)
-    optional |= heads(adapter, {}, whole, cautions)
+    optional |= heads(adapter, base, {}, {**whole, **dict.fromkeys(optional, ())}, cautions)
     weights = sorted(m for m, leaves in adapter.whole.items() if "weight" in leaves and m in
                      base.modules)  # fmt: skip
     if weights:
@@ -148,7 +156,7 @@ def _whole(
             Caution(
                 "saved-whole",
                 f"{len(weights):,} modules are saved whole and replace those of the base, such as "
-                f"{printable(weights[0])}: right only if modules_to_save named them.",
+                f"{shown(weights[0])}: right only if modules_to_save named them.",
             )
         )
     return whole, optional
@@ -162,14 +170,14 @@ def _most(values: Iterable[int | bool | None]) -> int | bool | None:
 def _deviates(kind: str, usual: int, names: list[str], ranks: Mapping[str, int]) -> Caution:
     return Caution(
         "mixed-ranks",
-        f"{len(names):,} modules of {printable(kind)} have another rank than {usual}, such as "
-        f"{printable(names[0])} with {ranks[names[0]]}: right only if rank_pattern says so.",
+        f"{len(names):,} modules of {shown(kind)} have another rank than {usual}, such as "
+        f"{shown(names[0])} with {ranks[names[0]]}: right only if rank_pattern says so.",
     )
 
 
 def _turned(kind: str, leaf: str, count: int) -> Caution:
     return Caution(
         "old-expert-layout",
-        f"A of {count:,} {printable(kind)}.{printable(leaf)} meets the outputs, as older "
+        f"A of {count:,} {shown(kind)}.{shown(leaf)} meets the outputs, as older "
         "versions of PEFT wrote fused experts; peft 0.21 refuses these shapes.",
     )

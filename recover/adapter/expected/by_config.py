@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ....records.names import printable
 from ...base.model import Base, ExpertParameter, Module, ModuleKind
+from ...formats.safetensors_errors import shown
 from ...validation.result import Caution
 from ..keys import Part, tensor_name
 from ..kinds import expert_of
 from ..patterns import by_pattern
 from ..structure import Adapter
 from ..targets import targeted_modules, targeted_parameters
+from .embeddings import embeddings_saved, trained_tokens
 from .expectation import Expectation, ExpectedModule, Shape, lora_shapes
 from .heads import heads
 from .layer_replication import replicated
@@ -48,7 +49,8 @@ def expected_by_config(
     """Give what the configuration promises. The adapter only decides what it leaves open.
 
     That is the size of a resized vocabulary, and whether experts are named one by one, as under
-    transformers 4, or fused. Raises Unusable for patterns that cannot be used.
+    transformers 4, or fused. The configuration must be free of the fatal faults of
+    config/faults.py. Raises Unusable for patterns that cannot be used.
     """
     cautions: list[Caution] = []
     base = replicated(base, config)
@@ -60,9 +62,9 @@ def expected_by_config(
     modules = tuple(_modules(adapter, base, config, rank))
     if config.get("use_bdlora"):
         modules = tuple(_in_blocks(adapter, module) for module in modules)
-    whole, optional = _whole(base, config, modules)
+    whole, optional = _whole(adapter, base, config, modules)
     optional |= _variants(adapter, config, frozenset(module.name for module in modules))
-    optional |= heads(adapter, config, whole, cautions)
+    optional |= heads(adapter, base, config, whole, cautions)
     return Expectation(modules, whole, optional, tuple(cautions))
 
 
@@ -180,8 +182,7 @@ def _ranks(
     cautions: list[Caution],
 ) -> Callable[[str], int]:
     """Give the rank of a module or parameter, with what lawfully changes it."""
-    r = config.get("r", 8)
-    assert isinstance(r, int)
+    r = cast("int", config.get("r", 8))
     pattern = {
         key: value
         for key, value in cast("dict[str, object]", config.get("rank_pattern") or {}).items()
@@ -224,7 +225,7 @@ def _routed(base: Base) -> int:
 
 
 def _whole(
-    base: Base, config: Mapping[str, object], modules: tuple[ExpectedModule, ...]
+    adapter: Adapter, base: Base, config: Mapping[str, object], modules: tuple[ExpectedModule, ...]
 ) -> tuple[dict[str, Shape], dict[str, Shape | None]]:
     """Give the parameters saved whole that must be there, and those that may."""
     whole: dict[str, Shape] = {}
@@ -252,8 +253,11 @@ def _whole(
             if name in base.modules and base.modules[name].bias:
                 whole[tensor_name(name, Part.BASE_BIAS)] = (base.modules[name].outputs,)
     whole |= _trainable_tokens(base, config)
-    optional |= _embeddings(base, config, targeted, whole)
-    return whole, optional
+    resized, copied = embeddings_saved(adapter, base, targeted)
+    optional |= {name: shape for name, shape in copied.items() if name not in whole}
+    optional |= _tied_embeddings(base, config, targeted, whole)
+    whole |= {name: shape for name, shape in resized.items() if name not in optional}
+    return whole, {name: shape for name, shape in optional.items() if name not in whole}
 
 
 def _leaf(name: str) -> str:
@@ -262,47 +266,22 @@ def _leaf(name: str) -> str:
 
 def _trainable_tokens(base: Base, config: Mapping[str, object]) -> dict[str, Shape]:
     """Give the deltas of trainable tokens: (tokens, dimension); a tied head saves none."""
-    indices = config.get("trainable_token_indices")
-    if not indices:
-        return {}
-    if isinstance(indices, list):
-        name = (base.input_embedding or "embed_tokens").rpartition(".")[2]
-        indices = {name: cast("list[object]", indices)}
     found: dict[str, Shape] = {}
-    tied_head = base.output_embedding if base.tied else None
-    for end, tokens in cast("dict[str, object]", indices).items():
-        for module in base.modules.values():
-            fits = module.name == end or module.name.endswith(f".{end}")
-            if not fits or module.name == tied_head or not isinstance(tokens, list):
-                continue
-            embedding = module.kind is ModuleKind.EMBEDDING
-            width = module.outputs if embedding else module.inputs
-            count = len(set(map(str, cast("list[object]", tokens))))
-            found[tensor_name(module.name, Part.TOKEN_DELTA)] = (count, width)
+    for module, tokens in trained_tokens(base, config).items():
+        known = base.modules[module]
+        width = known.outputs if known.kind is ModuleKind.EMBEDDING else known.inputs
+        found[tensor_name(module, Part.TOKEN_DELTA)] = (len(tokens), width)
     return found
 
 
-def _embeddings(
+def _tied_embeddings(
     base: Base,
     config: Mapping[str, object],
     targeted: Mapping[str, ExpectedModule],
     whole: Mapping[str, Shape],
 ) -> dict[str, Shape | None]:
-    """Give what PEFT saves of embeddings by itself: those targeted or resized, and their heads."""
+    """Give what `ensure_weight_tying` lets PEFT save of a tied head."""
     found: dict[str, Shape | None] = {}
-    resized = base.vocab_size is not None and base.input_embedding is not None
-    resized = resized and base.modules[base.input_embedding or ""].inputs != base.vocab_size
-    for name in (base.input_embedding, base.output_embedding):
-        module = base.modules.get(name or "")
-        if module is None:
-            continue
-        embedding = module.kind is ModuleKind.EMBEDDING
-        rows = module.inputs if embedding else module.outputs
-        shape = (rows, module.outputs if embedding else module.inputs)
-        if module.name in targeted:
-            found[tensor_name(module.name, Part.BASE_WEIGHT)] = shape
-        elif resized:
-            found[tensor_name(module.name, Part.WHOLE, 0, "weight")] = shape
     head = base.output_embedding
     if config.get("ensure_weight_tying") is True and head is not None and head in base.modules:
         if base.input_embedding is not None and base.input_embedding in targeted:
@@ -312,13 +291,13 @@ def _embeddings(
             found[tensor_name(head, Part.BASE_WEIGHT)] = None
         if any(base.input_embedding and base.input_embedding in name for name in whole):
             found[tensor_name(head, Part.WHOLE, 0, "weight")] = None
-    return {name: shape for name, shape in found.items() if name not in whole}
+    return found
 
 
 def _resized(base: Base, rows: int) -> Caution:
     known = base.modules[base.input_embedding or ""].inputs
     return Caution(
         "resized-vocabulary",
-        f"The embeddings have {rows:,} rows and those of {printable(base.label)} {known:,}: the "
+        f"The embeddings have {rows:,} rows and those of {shown(base.label)} {known:,}: the "
         f"vocabulary was resized. Call `resize_token_embeddings({rows})` before loading.",
     )

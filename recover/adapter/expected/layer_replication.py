@@ -9,6 +9,37 @@ from typing import cast
 from ...base.model import Base, Module
 
 _MOST = 10_000
+_PLACES = ("layers", "h", "encoder.layer")  # where peft 0.21 looks for layers
+
+
+def replication_fault(base: Base, config: Mapping[str, object]) -> str | None:
+    """Say what peft 0.21 raises for `layer_replication` on this base; None where it does not.
+
+    Of `replicate_layers`, and the value must be of the right form.
+    """
+    plan = config.get("layer_replication")
+    if not isinstance(plan, list) or not plan:
+        return None
+    layers: dict[str, set[int]] = {}
+    for name in base.modules:
+        before, number, _ = _split_layer(name)
+        if number is not None:
+            layers.setdefault(before[:-1], set()).add(number)
+    inner = {place: numbers for place, numbers in layers.items() if _is_found(place)}
+    if not inner:
+        return (
+            "ValueError: Could not locate the layers attribute in the model. Expected Llama, Bert "
+            "or Falcon compatible architectures."
+        )
+    count = max(max(numbers) for numbers in inner.values()) + 1
+    ends = [end for start, end in cast("list[list[int]]", plan) if end > start]
+    return f"IndexError: index {count} is out of range" if max(ends, default=0) > count else None
+
+
+def _is_found(place: str) -> bool:
+    while place.startswith("model."):
+        place = place.removeprefix("model.")
+    return place in _PLACES
 
 
 def replicated(base: Base, config: Mapping[str, object]) -> Base:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ...base.model import Base, Module, ModuleKind
 from ...base.spellings import in_memory
-from ..keys import Part
+from ..keys import Part, tensor_name
 from ..kinds import layer_of
 from ..patterns import suffixes
 from ..structure import Adapter
 from .expectation import Shape
+
+TOKENS = ".token_adapter"  # the wrapper of an embedding some of whose rows are trained
+_DEEPEST = 32
+_COPIES = ("modules_to_save", "original_module")
 
 
 def parameters_in_memory(base: Base) -> dict[str, Shape]:
@@ -87,18 +91,45 @@ def saved_parameters(
     PEFT compares characters, not whole segments, so that `norm` takes `k_norm` too
     (`_set_trainable` of peft 0.21; measured).
     """
+    known = frozenset(modules_to_save)
+    chosen: dict[str, bool] = {}
+
+    def selected(module: str) -> bool:
+        if module not in chosen:
+            chosen[module] = any(endings(module, known))
+        return chosen[module]
+
     return {
         name: shape
         for name, shape in parameters.items()
-        if any(module.endswith(modules_to_save) for module in _paths(name))
+        if any(map(selected, paths(name.rpartition(".")[0])))
     }
 
 
-def _paths(parameter: str) -> Iterator[str]:
-    module = parameter.rpartition(".")[0]
-    while module:
+def endings(text: str, known: Collection[str]) -> Iterator[str]:
+    """Give those of the known names that a text ends with, letter by letter."""
+    yield from (text[start:] for start in range(len(text)) if text[start:] in known)
+
+
+def paths(module: str) -> Iterator[str]:
+    """Give a module and all that it lies in: `a.b.c`, `a.b`, `a`; nothing for absurd depths."""
+    while module and module.count(".") < _DEEPEST:
         yield module
         module = module.rpartition(".")[0]
+
+
+def copies(module: str, shape: Shape) -> dict[str, Shape]:
+    """Give what peft 0.21 saves twice and thrice of an embedding that is saved whole.
+
+    Where the vocabulary was resized it takes all that the embedding's wrapper holds (measured).
+    """
+    return {tensor_name(f"{module}.{each}", Part.WHOLE, 0, "weight"): shape for each in _COPIES}
+
+
+def is_copy(module: str, adapter: Adapter) -> bool:
+    """Tell whether a module is such a copy of one that is saved whole too."""
+    parent, _, last = module.rpartition(".")
+    return last in _COPIES and parent in adapter.whole
 
 
 def resized_rows(adapter: Adapter, base: Base) -> int | None:
@@ -112,7 +143,8 @@ def resized_rows(adapter: Adapter, base: Base) -> int | None:
     }
     for name, key in adapter.keys.items():
         shape = adapter.tensors[name].shape
-        if key.part is Part.BASE_WEIGHT and key.module in places and len(shape) == 2:
+        module = key.module.removesuffix(TOKENS)
+        if key.part is Part.BASE_WEIGHT and module in places and len(shape) == 2:
             rows.add(shape[0])
     known = base.modules[base.input_embedding].inputs if base.input_embedding else None
     only = rows.pop() if len(rows) == 1 else None

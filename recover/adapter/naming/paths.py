@@ -29,9 +29,12 @@ class Move(NamedTuple):
         return self.after + name[len(self.before) :]
 
 
-def fitting_moves(strangers: Sequence[str], known: Set[str]) -> tuple[list[Move], list[Move]]:
+def fitting_moves(
+    strangers: Sequence[str], known: Set[str], least: int = 1
+) -> tuple[list[Move], list[Move]]:
     """Give the changes under which strangers become known, best first, and those in doubt.
 
+    Names must end alike in at least `least` segments: `weight` alone says nothing of a tensor.
     Two changes of the same beginning that fit equally many names are both in doubt: an adapter of
     a model's thinker may fit its talker too.
     """
@@ -44,7 +47,7 @@ def fitting_moves(strangers: Sequence[str], known: Set[str]) -> tuple[list[Move]
         if not waiting:
             continue
         ranked = sorted(
-            (_weighed(move, waiting, known) for move in _candidates(waiting, index)),
+            (_weighed(move, waiting, known) for move in _candidates(waiting, index, least)),
             key=lambda move: (-move.fits, len(move.before) + len(move.after), move),
         )
         ranked = [move for move in ranked if move.fits]
@@ -94,18 +97,20 @@ class _Endings:
         return found
 
 
-def _candidates(waiting: Sequence[str], index: _Endings) -> set[tuple[str, str]]:
+def _candidates(waiting: Sequence[str], index: _Endings, least: int) -> set[tuple[str, str]]:
     samples = {waiting[0], waiting[len(waiting) // 2], waiting[-1]}
-    return {change for sample in samples for change in _changes(sample, index)}
+    return {change for sample in samples for change in _changes(sample, index, least)}
 
 
-def _changes(name: str, index: _Endings) -> Iterator[tuple[str, str]]:
+def _changes(name: str, index: _Endings, least: int) -> Iterator[tuple[str, str]]:
     """Give the changes for the longest end of a name that ends known names too."""
     found = _FIRST_INDEX.search(name)
     stop = name.rfind(".", 0, found.start()) + 1 if found else name.rfind(".") + 1
     start = 0
     for _ in range(_DEPTH):
         end = name[start:]
+        if end.count(".") + 1 < least:
+            return
         owners = index.owners(end)
         if owners:
             for owner in owners:

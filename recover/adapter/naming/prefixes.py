@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from ....records.names import printable
 from ...base.model import Base
+from ...formats.safetensors_errors import shown
 from ...validation.result import Rename
 from ..keys import PREFIX, Part, parse_key
 from .methods import method_of
@@ -223,7 +223,7 @@ def _move(
 ) -> None:
     if not places:
         return
-    moves, doubtful = fitting_moves(list(places), known)
+    moves, doubtful = fitting_moves(list(places), known, least=2 if what == "tensor" else 1)
     moved = 0
     for move in moves:
         lawful = not prefix and _is_optional(move, base)
@@ -244,15 +244,15 @@ def _move(
                 f" {move.after or 'no prefix'!r}, which transformers accepts."
             )
     if doubtful:
-        paths = ", ".join(sorted({printable(m.after) or "no prefix" for m in doubtful})[:6])
+        paths = ", ".join(sorted({shown(m.after) or "no prefix" for m in doubtful})[:6])
         work.facts.append(
-            f"Names that begin with {printable(doubtful[0].before) or 'no prefix'!r} fit several"
+            f"Names that begin with {shown(doubtful[0].before) or 'no prefix'!r} fit several"
             f" paths of the base equally well: {paths}."
         )
     if not at_home and not moved and not doubtful:
-        example = printable(next(iter(places)))
+        example = shown(next(iter(places)))
         work.facts.append(
-            f"None of the {len(places):,} {what}s is in {printable(base.label)}, under no prefix"
+            f"None of the {len(places):,} {what}s is in {shown(base.label)}, under no prefix"
             f" either: {example} is not there."
         )
 
@@ -275,8 +275,8 @@ def _finished(work: _Work) -> Diagnosis:
     if collisions:
         facts.append(
             f"{sum(len(c.names) for c in collisions):,} tensors keep their names, because renamed"
-            f" they would be {len(collisions):,}: {printable(collisions[0].names[0])} and"
-            f" {printable(collisions[0].names[1])} would be one."
+            f" they would be {len(collisions):,}: {shown(collisions[0].names[0])} and"
+            f" {shown(collisions[0].names[1])} would be one."
         )
     return Diagnosis(renames, renamed, collisions, tuple(facts))
 

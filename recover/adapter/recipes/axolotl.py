@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from . import values
 from .gates import switched
-from .table import PLAIN_LORA, Default, Key, Marker, Reading, Section, Trainer
+from .reading import Reading
+from .table import PLAIN_LORA, WRITTEN, Default, Key, Marker, Section, Trainer
 
 _MODULES = Key("lora_target_modules", "target_modules", values.words, several=True)
 _LINEAR = Key("lora_target_linear", "target_modules", values.flag)
@@ -22,11 +23,13 @@ def _targets(reading: Reading, prefix: str) -> None:
 AXOLOTL = Trainer(
     name="axolotl",
     version="",
+    continues=("lora_model_dir",),
     markers=(
-        Marker(keys=("base_model", "adapter=lora")),
+        Marker(keys=("base_model", "adapter=lora"), kinds=WRITTEN),
+        Marker(keys=("base_model", "adapter=lora"), sure=False),
         Marker(keys=("base_model", "lora_r"), sure=False),
         Marker(keys=("adapter=lora", "lora_r"), sure=False),
-        Marker(keys=("base_model", "micro_batch_size")),
+        Marker(keys=("base_model", "micro_batch_size"), kinds=WRITTEN),
         Marker(words=("axolotl",)),
     ),
     keys=(

@@ -57,7 +57,8 @@ Value: TypeAlias = "Json | Unresolved"
 class Entry:
     """One key with its value; `key` has `_` for `-`, `shown` is as written and fit to print.
 
-    `loose` is a command line's: words that follow a flag need not all be its value.
+    `loose` is a command line's: words that follow a flag need not all be its value; `rest` says why
+    some of them are not known.
     """
 
     key: str
@@ -66,6 +67,7 @@ class Entry:
     line: int
     last: int = 0
     loose: bool = False
+    rest: Unresolved | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ class Pairs:
 class Document:
     """A recipe's entries in the order of the text.
 
-    `words` are a command line's words or a script's imports. `complete` is false where the recipe
-    names another one that it builds on: then nobody knows what was left at its default.
+    `words` are a command's program or a script's imports. `gaps` say, fit to print, what is not
+    read that could set more: then nobody knows what was left at its default. `line` is where a
+    command stands, `called` whether its function is called.
     """
 
     name: str
@@ -97,8 +100,15 @@ class Document:
     entries: tuple[Entry, ...]
     words: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    complete: bool = True
+    gaps: tuple[str, ...] = ()
+    line: int = 1
+    called: bool = True
     lines: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether all is read that could set a value."""
+        return not self.gaps
 
     @cached_property
     def _by_key(self) -> Mapping[str, tuple[Entry, ...]]:
@@ -124,8 +134,8 @@ class Document:
         return tuple(self._resolved(entry) for entry in found)
 
     def has(self, key: str) -> bool:
-        """Tell whether there is such a key, or any below it."""
-        return key in self._by_key or key in self._sections
+        """Tell whether there is such a key, or any below it; of a script, such a call."""
+        return key in self._by_key or (self.kind is not Kind.PYTHON and key in self._sections)
 
     def instances(self, section: str) -> tuple[str, ...]:
         """Name a section and its repetitions: a script may call one function several times."""
@@ -273,6 +283,15 @@ def joined(path: str | None, key: str) -> str | None:
 
 def _entry(path: str, value: Json, node: Node) -> Entry:
     return Entry(normalised(path), printable(path), value, node.line, node.last)
+
+
+def builds_on(name: str, what: str = "") -> str:
+    """Say that a document names another that it builds on."""
+    file = f" ({what})" if what else ""
+    return (
+        f"{name} names a configuration that it builds on{file}: no defaults are used; give that "
+        "one as a recipe too"
+    )
 
 
 def too_large(name: str, why: str) -> Unusable:

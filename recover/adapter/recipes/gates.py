@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..statement import Json
 from .document import Unresolved
-from .table import Gate, GateRule, Reading
+from .reading import Reading
+from .table import Gate, GateRule
 from .values import says_a_flag
 
 

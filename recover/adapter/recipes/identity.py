@@ -17,6 +17,11 @@ _FOLDERS = frozenset(
     "saved saves scratch shared snapshot snapshots src storage temp tmp train training user users "
     "var weight weights work workdir workspace".split()
 )
+_FOLDER_LIKE = re.compile(
+    r"(?:^|[_-])(?:models?|ckpts?|checkpoints?|outputs?|runs|data|work|workspace|experiments?|tmp"
+    r"|home|mnt|root|scratch|cache)$"
+)
+_CACHED = re.compile(rf"(?:^|/)models--({_PART})/snapshots/([0-9a-f]{{40}})/?", re.ASCII)
 _SAVED = re.compile(
     r"(?:checkpoint|ckpt|epoch|global_?step|iter|step)[-_]?\d+|last|latest|final|best|hf|actor"
 )
@@ -45,11 +50,34 @@ def looks_like_hub_id(value: str, *, near: Path | None = None) -> bool:
     if not _HUB_ID.fullmatch(value) or "--" in value or ".." in value:
         return False
     owner, name = value.lower().split("/")
-    if owner in _FOLDERS or _SAVED.fullmatch(owner) or _SAVED.fullmatch(name):
+    if (
+        owner in _FOLDERS
+        or _FOLDER_LIKE.search(owner)
+        or _SAVED.fullmatch(owner)
+        or _SAVED.fullmatch(name)
+    ):
         return False
     if name in _FOLDERS or _FILE.fullmatch(Path(name).suffix):
         return False
     return not any(os.path.lexists(folder / value) for folder in (Path(), near) if folder)
+
+
+def hub_cache(path: str) -> tuple[str, str] | None:
+    """Give the identity and the revision that a snapshot's path in the Hub's cache tells.
+
+    The cache's folders are `models--OWNER--NAME/snapshots/COMMIT`; no name on the Hub holds `--`.
+    """
+    found = _CACHED.search(path)
+    if not found or found.end() != len(path):
+        return None
+    identity = found[1].replace("--", "/", 1)
+    return (identity, found[2]) if looks_like_hub_id(identity) else None
+
+
+def exists_near(path: str, folder: Path) -> bool:
+    """Tell whether a relative path exists in a recipe's folder or in one of the two above it."""
+    folders = (folder, *folder.absolute().parents[:2])
+    return any(os.path.lexists(each / path) for each in folders)
 
 
 def looks_like_secret(value: str) -> bool:

@@ -9,7 +9,8 @@ from . import values
 from .document import Kind, too_large
 from .gates import present
 from .peft import SCHEMA
-from .table import PLAIN_LORA, Default, Key, Marker, Reading, Section, Stated, Trainer
+from .reading import Reading
+from .table import PLAIN_LORA, Default, Key, Marker, Section, Stated, Trainer
 
 _PREFIX = "lora_adapter_metadata."
 _COMPONENT = re.compile(re.escape(_PREFIX) + r"((?:\w+\.)?)r")
@@ -26,7 +27,7 @@ def _unset_alpha(reading: Reading, prefix: str) -> None:
     """Where alpha is 0 or None the scripts take the rank for it."""
     for name in ("ss_network_alpha", "network_alpha"):
         for entry in reading.document.at(prefix + name):
-            if not reading.mentioned("lora_alpha"):
+            if not reading.stated("lora_alpha"):
                 text = f"{name} of 0 or None is the rank"
                 reading.default(Default("lora_alpha", _rank, text))
                 reading.mention("lora_alpha")
@@ -60,6 +61,7 @@ def _other_network(reading: Reading, _prefix: str) -> None:
 KOHYA = Trainer(
     name="kohya",
     version="",
+    continues=("dim_from_weights",),
     aliases=("sd-scripts", "kohya_ss"),
     markers=(
         Marker(keys=("ss_network_dim",)),

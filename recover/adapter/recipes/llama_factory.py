@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..statement import Json
 from . import values
 from .gates import switched
-from .table import Default, Gate, Key, Marker, Reading, Section, Stated, Trainer, plain_defaults
+from .reading import Reading
+from .table import WRITTEN, Default, Gate, Key, Marker, Section, Stated, Trainer, plain_defaults
 
 
 def _targets(value: Json) -> Json:
@@ -40,9 +41,13 @@ def _pissa(reading: Reading, prefix: str) -> None:
 LLAMA_FACTORY = Trainer(
     name="LLaMA-Factory",
     version="0.9.5",
+    null_is_default=True,
+    continues=("adapter_name_or_path",),
     markers=(
-        Marker(keys=("finetuning_type",)),
-        Marker(keys=("lora_target", "model_name_or_path")),
+        Marker(keys=("finetuning_type",), kinds=WRITTEN),
+        Marker(keys=("lora_target", "model_name_or_path"), kinds=WRITTEN),
+        Marker(keys=("finetuning_type",), sure=False),
+        Marker(keys=("lora_target", "model_name_or_path"), sure=False),
         Marker(keys=("stage", "lora_rank"), sure=False),
         Marker(words=("llamafactory",)),
         Marker(words=("llamafactory-cli",)),

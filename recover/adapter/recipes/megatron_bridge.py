@@ -10,7 +10,8 @@ from . import values
 from .document import Kind, Unresolved
 from .gates import present
 from .module_names import megatron
-from .table import Default, Gate, Key, Marker, Reading, Section, Stated, Trainer, plain_defaults
+from .reading import Reading
+from .table import Default, Gate, Key, Marker, Section, Stated, Trainer, plain_defaults
 
 KEYS = (
     Key("dim", "r", values.rank),

@@ -6,7 +6,8 @@ from ..statement import Json
 from . import values
 from .gates import switched
 from .module_names import megatron
-from .table import PLAIN_LORA, Default, Key, Marker, Reading, Section, Trainer
+from .reading import Reading
+from .table import PLAIN_LORA, Default, Key, Marker, Section, Trainer
 
 _ALL = Key("match_all_linear", "target_modules", values.flag)
 _DEFAULTS = (
@@ -44,6 +45,7 @@ def _targets(reading: Reading, prefix: str) -> None:
 NEMO_RL = Trainer(
     name="NeMo-RL",
     version="",
+    own_file=True,
     markers=(
         Marker(keys=("policy.dtensor_cfg.lora_cfg",)),
         Marker(keys=("policy.automodel_cfg.lora_cfg",)),

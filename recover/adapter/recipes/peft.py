@@ -8,7 +8,8 @@ from __future__ import annotations
 from . import values
 from .document import Kind
 from .gates import always, present
-from .table import Key, Marker, Reading, Section, Trainer, plain_defaults, simple
+from .reading import Reading
+from .table import Key, Marker, Section, Trainer, plain_defaults, simple
 
 # What a LoRA is made with, under PEFT's own names.
 LORA_FIELDS = {
@@ -45,7 +46,7 @@ _OTHER_FIELDS = {
 }
 _OPAQUE = (
     "alora_invocation_tokens arrow_config auto_mapping corda_config eva_config kasa_config "
-    "layer_replication loftq_config lora_ga_config megatron_config monteclora_config use_bdlora "
+    "layer_replication loftq_config lora_ga_config monteclora_config use_bdlora "
     "velora_config"
 ).split()
 SCHEMA: tuple[Key, ...] = (
@@ -97,7 +98,7 @@ SCRIPT = Trainer(
     name="PEFT",
     version="0.21.2",
     markers=(
-        Marker(keys=("LoraConfig",), words=("peft",), kinds=frozenset({Kind.PYTHON})),
+        Marker(words=("peft",), kinds=frozenset({Kind.PYTHON})),
         Marker(keys=("LoraConfig",), kinds=frozenset({Kind.PYTHON}), sure=False),
     ),
     prefixes=("AutoModelForCausalLM.from_pretrained.", "SFTConfig.", "TrainingArguments."),

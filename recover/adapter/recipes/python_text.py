@@ -6,9 +6,11 @@ Literals count, and names that are bound once in the whole script, at its top le
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ....records.names import printable
 from ..statement import Json
@@ -25,6 +27,8 @@ from .document import (
     too_large,
 )
 from .identity import names_a_secret
+from .python_changes import changes
+from .python_flow import Flow, Reach
 
 MAX_SCRIPT = 1 << 20
 # Methods that mean nothing without the class they belong to.
@@ -43,7 +47,7 @@ def parse_python(text: str, name: str) -> Document:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
-            script = _Script(tree)
+            script = _Script(tree, name)
     except SyntaxError as error:
         raise broken(name, error.lineno or 1, "this is not Python") from None
     except (ValueError, RecursionError, MemoryError):
@@ -51,46 +55,110 @@ def parse_python(text: str, name: str) -> Document:
     entries = tuple(script.entries())
     if len(entries) > MAX_ENTRIES:
         raise too_large(name, f"more than {MAX_ENTRIES:,} arguments of calls")
-    return Document(name, Kind.PYTHON, entries, words=script.modules)
+    notes = tuple(dict.fromkeys(script.notes))
+    return Document(name, Kind.PYTHON, entries, script.modules, notes, tuple(script.changes.gaps))
+
+
+# Calls that make an adapter's configuration, and keep to themselves what a script leaves out.
+_MAKING = re.compile(
+    r"(?:.*\.)?(?:LoraConfig|get_peft_model|LoRA|CanonicalLoRA|DoRA|Config|ModelConfig"
+    r"|create_lora_training_client(?:_async)?)"
+)
 
 
 class _Script:
     """A script's calls, its imports and its constants."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._calls: list[ast.Call] = []
+    def __init__(self, tree: ast.Module, name: str) -> None:
+        self.name = name
+        self.notes: list[str] = []
+        flow = Flow(tree)
+        self.changes = changes(flow.places, name)
+        self._calls: list[tuple[ast.Call, Reach]] = []
         self._original: dict[str, str] = {}
         modules: list[str] = []
         bound: Counter[str] = Counter()
-        for node in ast.walk(tree):
+        star = 0
+        touched: set[str] = set()
+        for place in flow.places:
+            node = place.node
             if isinstance(node, ast.Call):
-                self._calls.append(node)
+                self._calls.append((node, flow.reach(place)))
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 module = node.module if isinstance(node, ast.ImportFrom) else None
                 modules += [module] if module else [alias.name for alias in node.names]
                 self._original |= {a.asname: a.name for a in node.names if a.asname}
+                if any(alias.name == "*" for alias in node.names):
+                    star = max(star, node.lineno)
+            touched.update(_touched(node))
             bound.update(_bound(node))
         self.modules = tuple(modules)
-        self._calls.sort(key=lambda call: (call.lineno, call.col_offset))
+        self._calls.sort(key=lambda call: (call[0].lineno, call[0].col_offset))
         self._constants = {
-            target: value for target, value in _assignments(tree) if bound[target] == 1
+            target: value
+            for target, value in _assignments(tree)
+            if bound[target] == 1
+            and value.lineno > star
+            and not self.changes.anything
+            and not (target in touched and isinstance(value, (ast.List, ast.Dict, ast.Set)))
         }
 
     def entries(self) -> Iterator[Entry]:
-        """Give the calls in the order of the text."""
+        """Give the calls in the order of the text; of those that never run only what they lack."""
+        named = [(self._called(call.func), call, reach) for call, reach in self._calls]
+        run = {called for called, _, reach in named if reach is not Reach.UNCALLED}
         seen: Counter[str] = Counter()
-        for call in self._calls:
-            called = self._called(call.func)
+        for called, call, reach in named:
             if called is None:
                 continue
+            making = _MAKING.fullmatch(called) is not None
+            if reach is Reach.UNCALLED:
+                if making:
+                    self.notes.append(
+                        f"{self._at(call, called)} stands in code that is never called"
+                    )
+                if called in run:
+                    continue
+            elif reach is Reach.CONDITIONAL and making:
+                self.notes.append(f"{self._at(call, called)} stands under a condition")
             seen[called] += 1
             section = called if seen[called] == 1 else f"{called}#{seen[called]}"
-            yield Entry(normalised(section), printable(called), {}, call.lineno)
-            for number, argument in enumerate(call.args):
-                yield self._entry(section, called, str(number), argument, argument.lineno)
-            for keyword in call.keywords:
-                name = keyword.arg or "**"
-                yield self._entry(section, called, name, keyword.value, keyword.lineno)
+            yield from self._arguments(section, called, call, reach, making=making)
+
+    def _at(self, call: ast.Call, called: str) -> str:
+        return f"{self.name}:{call.lineno}: {printable(called)}"
+
+    def _arguments(
+        self, section: str, called: str, call: ast.Call, reach: Reach, *, making: bool
+    ) -> Iterator[Entry]:
+        yield Entry(normalised(section), printable(called), {}, call.lineno)
+        uncalled = Unresolved("it stands in code that is never called")
+        arguments: list[tuple[str, ast.expr]] = []
+        for number, argument in enumerate(call.args):
+            starred = isinstance(argument, ast.Starred)
+            arguments.append(("**" if starred else str(number), argument))
+        arguments += [(keyword.arg or "**", keyword.value) for keyword in call.keywords]
+        for name, node in arguments:
+            entry = self._entry(section, called, name, node, node.lineno)
+            changed = self.changes.fields.get(name)
+            if reach is Reach.UNCALLED:
+                entry = replace(entry, value=uncalled)
+            elif changed is not None and (making or node.lineno < changed):
+                entry = replace(entry, value=_set_again(changed))
+            elif making and self.changes.continued is not None:
+                line = self.changes.continued
+                entry = replace(entry, value=Unresolved(f"line {line} continues another adapter"))
+            yield entry
+        if not making:
+            return
+        if reach is Reach.UNCALLED:
+            yield Entry(normalised(f"{section}.**"), printable(called), uncalled, call.lineno)
+        given = {name for name, _ in arguments}
+        for name, line in self.changes.fields.items():
+            if name not in given and name.isidentifier():
+                key = f"{section}.{name}"
+                shown = printable(f"{called}.{name}")
+                yield Entry(normalised(key), shown, _set_again(line), line)
 
     def _called(self, function: ast.expr) -> str | None:
         parts: list[str] = []
@@ -157,6 +225,19 @@ def _mapping(node: ast.Dict, depth: int) -> Json:
             raise _NotLiteral
         members[key.value] = _literal(value, depth + 1)
     return members
+
+
+def _set_again(line: int) -> Unresolved:
+    return Unresolved(f"line {line} of the script sets it again")
+
+
+def _touched(node: ast.AST) -> Iterator[str]:
+    """Name what a method or an assignment to a part may change."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        yield node.value.id
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            yield node.value.id
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from . import values
 from .document import Entry, Kind
 from .gates import always
-from .table import Key, Marker, Reading, Section, Trainer
+from .reading import Reading
+from .table import Key, Marker, Section, Trainer
 
 _BASE_TAG = "base_model:adapter:"
 

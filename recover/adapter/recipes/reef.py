@@ -6,7 +6,6 @@ Facts from Reef at 33b4336 (schema 1), 0d50298 (schema 2), slime_arguments.py an
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from .table import Default, Key, Marker, Section, Stated, Trainer, plain_default
 
 _COMMAND = re.compile(r"services\[\d+\]\.command")
 _MAX_SERVICES = 100
+_LORA = "megatron_lora_"
 
 
 def with_commands(document: Document) -> Document:
@@ -31,17 +31,36 @@ def with_commands(document: Document) -> Document:
     commands = [entry for entry in document.entries if _COMMAND.fullmatch(entry.key)]
     if len(commands) > _MAX_SERVICES:
         raise too_large(document.name, f"more than {_MAX_SERVICES} services")
-    extra = [found for entry in commands for found in _flags(document, entry)]
-    return replace(document, entries=(*document.entries, *extra)) if extra else document
+    launched = [(entry, each) for entry in commands for each in _launched(document, entry)]
+    trained = [pair for pair in launched if any(e.key.startswith(_LORA) for e in pair[1].entries)]
+    extra = [
+        flag for entry, command in trained or launched for flag in _flags(document, entry, command)
+    ]
+    gaps = [
+        gap.replace(f"{document.name}:{command.line}:", f"{document.origin(entry)}:", 1)
+        for entry, command in trained
+        for gap in command.gaps
+    ]
+    return replace(
+        document, entries=(*document.entries, *extra), gaps=(*document.gaps, *dict.fromkeys(gaps))
+    )
 
 
-def _flags(document: Document, entry: Entry) -> Iterator[Entry]:
+def _launched(document: Document, entry: Entry) -> tuple[Document, ...]:
     value = entry.value
     if isinstance(value, list):
-        value = shlex.join(str(word) for word in value)
+        value = " ".join(_quoted(str(word)) for word in value)
     if not isinstance(value, str) or isinstance(value, Unresolved):
-        return
-    command = parse_shell(Interpolation(document).known(value), document.name)
+        return ()
+    return parse_shell(Interpolation(document).known(value), document.name)
+
+
+def _quoted(word: str) -> str:
+    """Quote a word of a list, but for the references in it."""
+    return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"'
+
+
+def _flags(document: Document, entry: Entry, command: Document) -> Iterator[Entry]:
     lines = _lines(document, entry)
     for flag in command.entries:
         yield replace(
@@ -71,6 +90,7 @@ PLACES = ("", "command.", "training.options.")
 REEF = Trainer(
     name="Reef",
     version="",
+    null_is_default=True,
     markers=(
         Marker(keys=("megatron_lora_rank",)),
         Marker(keys=("command.megatron_lora_rank",)),

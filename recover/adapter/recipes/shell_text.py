@@ -1,330 +1,316 @@
-"""Read a launch script or a command line: its flags, its overrides, and what is certain of each.
+"""Read a launch script or a command line: each command's flags, and what is certain of them.
 
 Variables count where the script itself sets them, once, to something certain. What the environment,
-a condition, a loop or a substitution decides stays unresolved.
+a condition, a loop, another file or a substitution decides stays unresolved.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ....records.names import printable
-from ..statement import Json
-from .document import (
-    MAX_ENTRIES,
-    OWN_CONFIGURATIONS,
-    Document,
-    Entry,
-    Kind,
-    Unresolved,
-    Value,
-    normalised,
-    too_large,
-)
-from .identity import looks_like_secret, names_a_secret
+from .document import MAX_ENTRIES, Document, too_large
+from .launch import Launch
+from .shell_state import Expanded, Script
 from .shell_words import Part, PartKind, Word, split_commands
 
-_MAX_TEXT = 1 << 16
-_MAX_EXPANDED = 32 << 20
-_WORD_COST = 100
 _MAX_SHELLS = 3
 _MAX_PARTS = 10_000
+_MAX_COMMANDS = 5_000
 _MAX_WORDS = 100_000
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
-_OVERRIDE = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=", re.ASCII)
-_ARGUMENT = re.compile(r"-[-A-Za-z]|[+~]{0,2}[A-Za-z_][\w./@-]*=", re.ASCII)
+_CHANGE = re.compile(r"([A-Za-z_]\w*)(?:\+\+|--|[-*/%&|^<>+]+=)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
-_OPENING = frozenset({"if", "for", "while", "until", "case", "select"})
-_CLOSING = frozenset({"fi", "done", "esac"})
-_KEYWORDS = frozenset({"then", "else", "elif", "do", "{", "}", "!", "time", "in"})
-_SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "env"})
+# Programs that hand a word on to a shell.
+_HANDED_ON = frozenset({"ssh", "eval", "su", "tmux", "screen", "pdsh", "script", "flock", "sbatch"})
+_HANDED_BY_NAME = re.compile(r"--(?:wrap|command)=")
+_LOOPS = frozenset({"for", "while", "until", "case", "select"})
+_KEYWORDS = frozenset({"then", "do", "!", "time", "in"})
+_SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_READERS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let"})
 _TEXT_TOOLS = frozenset(
-    {
-        "echo",
-        "printf",
-        "cat",
-        "grep",
-        "sed",
-        "awk",
-        "unset",
-        "pip",
-        "read",
-        "cd",
-        "mkdir",
-        "ls",
-        "rm",
-        "cp",
-        "mv",
-        "git",
-        "source",
-    }
+    "echo printf cat grep sed awk pip cd mkdir ls rm cp mv git set shift trap exit return sleep "
+    "wait module ulimit".split()
 )
-_CONFIG_FLAGS = frozenset({"--config", "--config_path", "--config_name", "@"})
-_FOREIGN_CONFIGS = frozenset(
-    {"--config_file", "--deepspeed", "--deepspeed_config", "--fsdp_config"}
+# After these, what `&&` leads to runs as well as if a line's end stood there.
+_SUCCEED = _SETTERS | frozenset(
+    "cd mkdir echo set source . module pip conda pwd true ulimit".split()
 )
-_CONFIG_FILE = re.compile(r".+\.(?:ya?ml|toml)")
-
-
-@dataclass(frozen=True)
-class _Resolved:
-    """A word after expansion; without text it is uncertain, and `reason` says why."""
-
-    text: str | None
-    reason: str
-    line: int
+# Files that set up a shell, and none of a run's own variables.
+_SETUP = re.compile(
+    r"(?:^|/)(?:activate|\.?bashrc|\.?bash_profile|\.?profile|\.?zshrc|env\.sh|conda\.sh|env"
+    r"|modules?\.sh|lmod\.sh|bash|setvars\.sh|set_env\.sh)$"
+)
 
 
 @dataclass
-class _Script:
-    """What the script has set so far; a variable without value is uncertain."""
+class _Outline:
+    """What a first look tells: names that change, where, and which functions are called."""
 
-    variables: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
-    arrays: dict[str, list[_Resolved]] = field(default_factory=dict[str, list[_Resolved]])
-    name: str = ""
-    depth: int = 0
-    expanded: int = 0
-    conditional: bool = False
+    loops: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    functions: dict[int, tuple[str, set[str]]] = field(
+        default_factory=dict[int, tuple[str, set[str]]]
+    )
+    ends: set[int] = field(default_factory=set[int])
+    changed: set[str] = field(default_factory=set[str])
+    called: Counter[str] = field(default_factory=Counter[str])
 
 
-def parse_shell(text: str, name: str) -> Document:
-    """Give flags and `key=value` overrides as entries, in order, a flag's name without dashes.
+def parse_shell(text: str, name: str) -> tuple[Document, ...]:
+    """Give each command as a document: its flags and `key=value` overrides, in order.
 
     A flag without a value is true, one with several has a list. Raises Unusable past a bound.
     """
-    script = _Script(name=name)
-    entries: list[Entry] = []
-    words: list[str] = []
-    complete = True
-    for command in _commands(text.replace("\r\n", "\n"), 0):
-        expanded = list(_executed(command, script))
-        words += [word.text for word in expanded if word.text is not None]
-        entries += _arguments(expanded)
-        complete = complete and not _names_a_config(expanded)
-        if len(words) > _MAX_WORDS or len(entries) > MAX_ENTRIES:
+    script = Script(name)
+    documents: list[Document] = []
+    words = entries = 0
+    for launch in _launches(text.replace("\r\n", "\n"), script, 0):
+        words += len(launch.words)
+        document = launch.document(script)
+        entries += len(document.entries)
+        if words > _MAX_WORDS or entries > MAX_ENTRIES:
             raise too_large(name, f"more than {_MAX_WORDS:,} words")
-    notes: list[str] = []
-    if script.conditional:
-        notes.append(f"{name}: flags that stand under a condition are read as if it held")
-    return Document(name, Kind.SHELL, tuple(entries), tuple(words), tuple(notes), complete)
+        if len(documents) >= _MAX_COMMANDS:
+            raise too_large(name, f"more than {_MAX_COMMANDS:,} commands")
+        documents.append(document)
+    return tuple(documents)
 
 
-def _commands(text: str, depth: int) -> Iterator[list[Word]]:
-    """Split a script, and the scripts that it gives to `bash -c` as text."""
-    for command in split_commands(text):
-        yield command
-        for shell, option, script in zip(command, command[1:], command[2:], strict=False):
-            runs = shell.bare.rpartition("/")[2] in _SHELLS and re.fullmatch("-l?c", option.bare)
-            if runs and depth < _MAX_SHELLS and len(script.parts) < _MAX_PARTS:
-                text = "".join(_source(part) for part in script.parts)
-                for inner in _commands(text, depth + 1):
-                    for word in inner:
-                        word.line += script.line - 1
-                    yield inner
+def _launches(text: str, script: Script, line: int, depth: int = 0) -> Iterator[Launch]:
+    commands = split_commands(text)
+    if len(commands) > MAX_ENTRIES:
+        raise too_large(script.name, f"more than {MAX_ENTRIES:,} commands")
+    for word in (word for command in commands for word in command):
+        word.line += line
+    outline = _outline(commands)
+    inside: list[tuple[str, set[str]]] = []
+    before: list[Word] = []
+    for number, command in enumerate(commands):
+        if number in outline.functions:
+            function = outline.functions[number]
+            inside.append(function)
+            script.enter_function(outline.changed)
+        if number in outline.ends and inside:
+            script.leave_function(inside.pop()[1])
+        doubtful = bool(command[0].joint) and not _succeeds(before, command[0].joint)
+        run = _Run(script, command, outline.loops.get(number, set()), sure=not doubtful)
+        executed = tuple(run.words())
+        before = command
+        position = _handed_on(command) if depth < _MAX_SHELLS else None
+        fed = command[0].heredoc if depth < _MAX_SHELLS and _reads_a_script(command) else None
+        if fed and executed and len(fed.parts) < _MAX_PARTS:
+            source = "".join(map(_source, fed.parts))
+            yield from _launches(source, script, fed.line - 1, depth + 1)
+            continue
+        if position is not None and executed:
+            script_word = command[position]
+            if len(script_word.parts) < _MAX_PARTS:
+                handed = command[1:] if command[0].bare == "eval" else [script_word]
+                source = " ".join("".join(map(_source, word.parts)) for word in handed)
+                source = _HANDED_BY_NAME.sub("", source)
+                yield from _launches(source, script, script_word.line - 1, depth + 1)
+                if any(part.kind is not PartKind.TEXT for part in script_word.parts):
+                    if command[0].bare == "eval":
+                        script.forget_all()
+                continue
+        if executed:
+            called = all(outline.called[name] > 0 for name, _ in inside)
+            wrapped = executed[0].text in {name for name, _ in outline.functions.values()}
+            yield Launch(executed, script.conditional or doubtful, called, wrapped)
+
+
+def _succeeds(before: Sequence[Word], joint: str) -> bool:
+    words = [word.bare for word in before if word.bare not in _KEYWORDS]
+    first = words[0] if words else ""
+    return joint == "&&" and (first in _SUCCEED or bool(_ASSIGNMENT.match(first)))
+
+
+def _handed_on(command: Sequence[Word]) -> int | None:
+    """Find the word that the command gives to a shell as a script: `bash -c`, `ssh`, `eval`."""
+    handing = False
+    for position, word in enumerate(command):
+        program = word.bare.rpartition("/")[2]
+        handing = handing or program in _HANDED_ON
+        option = command[position - 1].bare if position else ""
+        earlier = {
+            each.bare.rpartition("/")[2] for each in command[max(0, position - 3) : position]
+        }
+        if _HANDED_BY_NAME.match(word.bare) and len(word.parts) > 1:
+            return position
+        if re.fullmatch("-[a-z]*c|--command|--wrap", option) and (earlier & _SHELLS or handing):
+            return position
+        spaced = any(re.search(r"\s", part.text) for part in word.parts)
+        if handing and (spaced or (command[0].bare == "eval" and position == 1)):
+            return position
+    return None
+
+
+def _reads_a_script(command: Sequence[Word]) -> bool:
+    """Tell whether a shell takes the command's here-document as its script."""
+    programs = {word.bare.rpartition("/")[2] for word in command}
+    return bool(programs & (_SHELLS | {"ssh"}))
 
 
 def _source(part: Part) -> str:
     """Spell a part as a script would, for the shell that reads it again."""
-    return part.text if part.kind is PartKind.TEXT else f"${{{part.text}}}"
+    if part.kind is PartKind.TEXT:
+        return part.text
+    return "$(:)" if part.kind is PartKind.COMPUTED else f"${{{part.text}}}"
 
 
-def _executed(command: list[Word], script: _Script) -> Iterator[_Resolved]:
-    """Take the command's assignments into account, and give its other words expanded."""
-    setting = True
-    position = 0
-    while position < len(command):
-        word = command[position]
-        position += 1
-        bare = word.bare if len(word.parts) == 1 else ""
-        if setting and bare in _OPENING:
-            script.depth += 1
-            if bare in ("for", "select") and position < len(command):
-                script.variables[command[position].bare] = None
-                return
-        elif setting and bare in _CLOSING:
-            script.depth = max(0, script.depth - 1)
-        elif setting and (bare in _KEYWORDS or bare in _SETTERS):
-            continue
-        elif setting and _assigned(word, script):
-            continue
-        elif setting and bare in _TEXT_TOOLS:
-            return
-        else:
-            setting = False
-            for resolved in _expanded(word, script):
-                if script.depth and (resolved.text or "").startswith("-"):
-                    script.conditional = True
-                yield resolved
-
-
-def _assigned(word: Word, script: _Script) -> bool:
-    """Note an assignment; tell whether the word is one."""
-    found = _ASSIGNMENT.match(word.bare)
-    if not found:
-        return False
-    name = found[1]
-    if word.items is not None:
-        items = [item for each in word.items for item in _expanded(each, script)]
-        if not found[2]:
-            script.arrays[name] = []
-        script.arrays.setdefault(name, []).extend(items)
-        script.conditional = script.conditional or bool(script.depth and items)
-        return True
-    rest = Part(PartKind.TEXT, word.bare[found.end() :], False)
-    value = _joined([rest, *word.parts[1:]], script).text
-    if found[2]:
-        before_text = script.variables.get(name, "")
-        value = None if value is None or before_text is None else before_text + value
-    elif name in script.variables and script.variables[name] != value:
-        value = None
-    if script.depth or (value is not None and len(value) > _MAX_TEXT):
-        value = None
-    script.variables[name] = value
-    return True
-
-
-def _expanded(word: Word, script: _Script) -> Iterator[_Resolved]:
-    """Expand a word: an array's elements, an unquoted variable's words, else one."""
-    meaningful = [part for part in word.parts if part.text or part.kind is not PartKind.TEXT]
-    if len(meaningful) == 1:
-        part = meaningful[0]
-        if part.kind is PartKind.ARRAY and part.text in script.arrays:
-            for item in script.arrays[part.text]:
-                _spend(script, len(item.text or ""))
-                yield _Resolved(item.text, item.reason, word.line)
-            return
-        if part.kind is PartKind.VARIABLE and not part.quoted:
-            value = script.variables.get(part.text)
-            if value is not None:
-                _spend(script, len(value))
-                yield from (_Resolved(each, "", word.line) for each in value.split())
-                return
-    resolved = _joined(word.parts, script)
-    yield _Resolved(resolved.text, resolved.reason, word.line)
-
-
-def _joined(parts: list[Part], script: _Script) -> _Resolved:
-    texts: list[str] = []
-    length = 0
-    for part in parts:
-        text: str | None = part.text
-        reason = "the shell computes it"
-        if part.kind is PartKind.VARIABLE:
-            secret = names_a_secret(part.text)
-            text = None if secret else script.variables.get(part.text)
-            named = "a variable" if looks_like_secret(part.text) else f"${part.text}"
-            reason = f"{named} {'names a secret' if secret else 'is not certain from the script'}"
-        elif part.kind is not PartKind.TEXT:
-            text = None
-        if text is None:
-            return _Resolved(None, _partly(texts, reason), 0)
-        length += len(text)
-        if length > _MAX_TEXT:
-            return _Resolved(None, "it becomes too long", 0)
-        texts.append(text)
-    _spend(script, length)
-    return _Resolved("".join(texts), "", 0)
-
-
-def _spend(script: _Script, characters: int) -> None:
-    """Bound what expansion makes, however often variables double one another."""
-    script.expanded += characters + _WORD_COST
-    if script.expanded > _MAX_EXPANDED:
-        raise too_large(script.name, "variables that expand to too much")
-
-
-def _partly(texts: list[str], reason: str) -> str:
-    """Keep a flag's name in front of a value that is uncertain: `--lora_r=$R`."""
-    found = re.match(r"(--?[\w.-]+|[+~]{0,2}[A-Za-z_][\w./@-]*)=", "".join(texts))
-    return f"{found[0]}\0{reason}" if found else f"\0{reason}"
-
-
-def _names_a_config(words: list[_Resolved]) -> bool:
-    """Tell whether a command builds on a file of its own, and not on what the trainer brings."""
-    before = ""
-    own = named = False
-    for word in words:
-        text = word.text or ""
-        flag, _, value = text.partition("=")
-        flag = normalised_flag(flag)
-        if flag == "--config_name" and value.strip("'\"").split(".")[0] in OWN_CONFIGURATIONS:
-            own = True
-        elif flag in _CONFIG_FLAGS:
-            named = True
-        elif before not in _FOREIGN_CONFIGS and not value and _CONFIG_FILE.fullmatch(text):
-            named = True
-        before = flag
-    return named and not own
-
-
-def normalised_flag(flag: str) -> str:
-    """Spell a flag's name with `_`, its leading dashes kept."""
-    bare = flag.lstrip("-")
-    return flag[: len(flag) - len(bare)] + normalised(bare)
-
-
-def _arguments(words: list[_Resolved]) -> Iterator[Entry]:
-    position = 0
-    while position < len(words):
-        word = words[position]
-        position += 1
-        text = word.text
-        if text is None:
-            text, _, reason = word.reason.partition("\0")
-            if text:
-                yield _entry(text[:-1], Unresolved(reason), word.line)
-        elif text.startswith("--") and len(text) > 2:
-            flag, equals, value = text.partition("=")
-            if equals:
-                yield _entry(flag, _single(value), word.line)
+def _outline(commands: Sequence[Sequence[Word]]) -> _Outline:
+    """Look once at the whole script: what a loop or a function changes counts at its start."""
+    outline = _Outline()
+    loops: list[int] = []
+    braces: list[int | None] = []
+    opened: int | None = None
+    seen: Counter[str] = Counter()
+    pending: tuple[str, int] | None = None
+    for number, command in enumerate(commands):
+        names = [word.bare for word in command]
+        plain = (n for n in names if n and n not in _KEYWORDS and not _ASSIGNMENT.match(n))
+        first = next(plain, "")
+        if first in _LOOPS:
+            loops.append(number)
+            outline.loops.setdefault(loops[0], set())
+        elif first in ("done", "esac") and loops:
+            loops.pop()
+        if names[0] == "function" and len(names) > 1:
+            pending = (names[1], number)
+        if names[-1] == "{" or names[0] == "{":
+            function = pending if pending and number - pending[1] <= 1 else None
+            if function and opened is None and not braces:
+                outline.functions[number] = (function[0], set())
+                opened = number
+                braces.append(number)
             else:
-                following = _values(words, position)
-                position += len(following)
-                yield _entry(flag, _together(following), word.line)
+                braces.append(None)
+        elif names[0] == "}" and braces:
+            if braces.pop() is not None:
+                outline.ends.add(number)
+                opened = None
         else:
-            found = _OVERRIDE.match(text)
-            if found:
-                yield _entry(found[1], _single(text[found.end() :]), word.line)
+            outline.called[first.rpartition("/")[2]] += 1
+        alone = len(command) == 1 and bool(_NAME.fullmatch(names[0]))
+        if alone:
+            pending = (names[0], number)
+            outline.called[names[0]] -= bool(
+                number + 1 < len(commands) and commands[number + 1][0].bare == "{"
+            )
+        changed = [*_changes(command)]
+        seen.update(changed)
+        if loops:
+            outline.loops[loops[0]].update(changed)
+        if opened is not None:
+            outline.functions[opened][1].update(changed)
+    outline.changed = {name for name, count in seen.items() if count > 1}
+    return outline
 
 
-def _values(words: list[_Resolved], start: int) -> list[_Resolved]:
-    end = start
-    while end < len(words):
-        text = words[end].text
-        if text is not None and _ARGUMENT.match(text):
-            break
-        end += 1
-    return words[start:end]
+def _changes(command: Sequence[Word]) -> Iterator[str]:
+    reading = False
+    for position, word in enumerate(command):
+        found = _ASSIGNMENT.match(word.bare) or _CHANGE.match(word.bare)
+        if found:
+            yield found[1]
+        elif word.bare in _READERS or word.bare in ("for", "select"):
+            reading = True
+        elif position and command[position - 1].bare == "-v" and command[0].bare == "printf":
+            yield word.bare
+        elif reading and _NAME.fullmatch(word.bare):
+            yield word.bare
+            reading = command[0].bare in _READERS
 
 
-def _together(words: list[_Resolved]) -> Value:
-    texts = [word.text for word in words if word.text is not None]
-    if len(texts) != len(words):
-        reasons = [word.reason.partition("\0")[2] for word in words if word.text is None]
-        return Unresolved(reasons[0])
-    if not texts:
-        return True
-    if len(texts) == 1:
-        return _single(texts[0])
-    values: list[Json] = [*texts]
-    return values
+class _Run:
+    """One command, as the script's state is when it comes to it."""
 
+    def __init__(
+        self, script: Script, command: Sequence[Word], changed: set[str], *, sure: bool
+    ) -> None:
+        self._script = script
+        self._command = command
+        self._changed = changed
+        self._sure = sure
 
-def _single(text: str) -> Json:
-    """Read a value as Hydra and argparse's JSON types do: lists in brackets, null, quotes."""
-    text = text.strip()
-    if text.startswith("[") and text.endswith("]"):
-        items = (item.strip().strip("'\"") for item in text[1:-1].split(","))
-        values: list[Json] = [item for item in items if item]
-        return values
-    if text.lower() in ("null", "none"):
-        return None
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    return text
+    def words(self) -> Iterator[Expanded]:
+        """Take its keywords and assignments into account, and give its other words expanded."""
+        position = self._keywords()
+        words = self._command[position:]
+        bare = words[0].bare if words and len(words[0].parts) == 1 else ""
+        if bare in _SETTERS:
+            for word in words[1:]:
+                self._assigned(word)
+            return
+        if bare in _READERS or (bare == "printf" and len(words) > 2 and words[1].bare == "-v"):
+            self._read(bare, words)
+            return
+        if bare in ("source", ".") and len(words) > 1:
+            path = "".join(part.text for part in words[1].parts)
+            if not _SETUP.search(path):
+                self._script.forget_all()
+            return
+        if bare in _TEXT_TOOLS:
+            return
+        start = 0
+        while start < len(words) and _ASSIGNMENT.match(words[start].bare):
+            start += 1
+        if start == len(words):
+            for word in words:
+                self._assigned(word)
+            return
+        change = _CHANGE.match(bare)
+        if change:
+            self._script.forget(change[1])
+            return
+        for word in words[start:]:
+            yield from self._script.expand(word)
 
+    def _keywords(self) -> int:
+        script = self._script
+        for position, word in enumerate(self._command):
+            bare = word.bare if len(word.parts) == 1 else ""
+            if bare in _LOOPS:
+                script.unsure += 1
+                for name in self._changed:
+                    script.forget(name)
+                if bare in ("for", "select", "case"):
+                    return len(self._command)
+            elif bare == "if":
+                script.enter_if()
+            elif bare in ("elif", "else"):
+                script.next_branch(last=bare == "else")
+            elif bare == "fi":
+                script.leave_if()
+            elif bare in ("done", "esac"):
+                script.unsure = max(0, script.unsure - 1)
+            elif bare not in _KEYWORDS and bare not in ("{", "}", "function"):
+                return position
+        return len(self._command)
 
-def _entry(name: str, value: Value, line: int) -> Entry:
-    return Entry(normalised(name.lstrip("-+~")), printable(name), value, line, line, loose=True)
+    def _assigned(self, word: Word) -> None:
+        found = _ASSIGNMENT.match(word.bare)
+        if not found:
+            return
+        if word.items is not None:
+            self._script.set_items(found[1], word.items, add=bool(found[2]), sure=self._sure)
+            return
+        rest = Part(PartKind.TEXT, word.bare[found.end() :], False)
+        parts = [rest, *word.parts[1:]]
+        self._script.set(found[1], parts, add=bool(found[2]), sure=self._sure)
+
+    def _read(self, bare: str, words: Sequence[Word]) -> None:
+        """Take what a command reads into variables as uncertain, but for a here-document."""
+        names = [word.bare for word in words[1:] if _NAME.fullmatch(word.bare)]
+        names += [found[1] for word in words[1:] if (found := _CHANGE.match(word.bare))]
+        names += [found[1] for word in words[1:] if (found := _ASSIGNMENT.match(word.bare))]
+        heredoc = self._command[0].heredoc
+        whole = any(word.bare in ("-d", "-rd", "-d''") for word in words)
+        if bare == "read" and heredoc and whole and len(names) == 1:
+            self._script.set(names[0], heredoc.parts, add=False, sure=self._sure)
+            return
+        for name in names:
+            self._script.forget(name)

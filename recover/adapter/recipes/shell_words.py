@@ -8,6 +8,7 @@ from enum import Enum
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _BRACED = re.compile(r"\{([A-Za-z_]\w*)(\[[@*]\])?\}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*(?![\w.])|[@*]", re.ASCII)
 _HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"]?)([A-Za-z_]\w*)\2", re.ASCII)
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\(", re.ASCII)
 _UNQUOTED = re.compile(r"[^ \t\n;&|()<>'\"\\$`]+")
@@ -26,7 +27,7 @@ class PartKind(Enum):
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a word: text, the name of a variable, or something that a shell would compute."""
+    """A piece of a word: text, a variable's name, or what a shell computes, maybe of one."""
 
     kind: PartKind
     text: str
@@ -35,11 +36,16 @@ class Part:
 
 @dataclass
 class Word:
-    """A word of a command; `items` are those of an array's assignment `NAME=(…)`."""
+    """A word of a command; `items` are those of an array's assignment `NAME=(…)`.
+
+    A command's first word also has the operator before it, `&&` or `||`, and the here-document.
+    """
 
     line: int
     parts: list[Part] = field(default_factory=list[Part])
     items: list[Word] | None = None
+    joint: str = ""
+    heredoc: Word | None = None
 
     @property
     def bare(self) -> str:
@@ -60,11 +66,12 @@ class _Lexer:
         self._text = text
         self._position = 0
         self._line = 1
-        self._heredocs: list[tuple[str, bool]] = []
+        self._heredocs: list[tuple[re.Match[str], list[Word]]] = []
 
     def commands(self) -> list[list[Word]]:
         commands: list[list[Word]] = [[]]
         drop = False
+        joint = ""
         while self._position < len(self._text):
             char = self._text[self._position]
             if char in " \t":
@@ -78,14 +85,17 @@ class _Lexer:
             elif char == "#":
                 self._to_line_end()
             elif char in ";&|()":
-                self._position += 1
+                double = self._text[self._position : self._position + 2] in ("&&", "||")
+                joint = char * 2 if double else ""
+                self._position += 1 + double
                 commands.append([])
             elif char in "<>":
                 self._drop_descriptor(commands[-1])
-                drop = self._redirection()
+                drop = self._redirection(commands[-1])
             else:
                 word = self._word()
                 if not drop:
+                    word.joint, joint = joint, ""
                     commands[-1].append(word)
                 drop = False
         return [command for command in commands if command]
@@ -105,27 +115,41 @@ class _Lexer:
             if not before[-1:].isspace() and command[-1].bare == before.strip():
                 command.pop()
 
-    def _redirection(self) -> bool:
+    def _redirection(self, command: list[Word]) -> bool:
         """Pass an operator; tell whether the next word is its target."""
         heredoc = _HEREDOC.match(self._text, self._position)
         if heredoc and not self._text.startswith("<<<", self._position):
             self._position = heredoc.end()
-            self._heredocs.append((heredoc[3], heredoc[1] == "-"))
+            self._heredocs.append((heredoc, command))
             return False
         while self._position < len(self._text) and self._text[self._position] in "<>&":
             self._position += 1
         return True
 
     def _skip_heredocs(self) -> None:
-        for end, indented in self._heredocs:
+        """Pass the here-documents that the line before began, and give each to its command."""
+        for opening, command in self._heredocs:
+            line, lines = self._line, list[str]()
             while self._position < len(self._text):
                 start = self._position
                 self._to_line_end()
-                line = self._text[start : self._position]
+                text = self._text[start : self._position]
+                text = text.lstrip("\t") if opening[1] else text
                 self._skip(1)
-                if (line.lstrip("\t") if indented else line) == end:
+                if text == opening[3]:
                     break
+                lines.append(text)
+            if command:
+                body = "".join(f"{text}\n" for text in lines)
+                command[0].heredoc = _heredoc(body, line, literal=bool(opening[2]))
         self._heredocs.clear()
+
+    def heredoc(self) -> Word:
+        """Take the whole text as a here-document's, in which expansions count and quotes do not."""
+        word = Word(self._line)
+        while self._position < len(self._text):
+            self._quoted(word)
+        return word
 
     def _word(self) -> Word:
         array = _ARRAY.match(self._text, self._position)
@@ -181,18 +205,21 @@ class _Lexer:
         self._position += 1
         _add(word, "", True)
         while self._position < len(self._text):
-            char = self._text[self._position]
-            if char == '"':
+            if self._text[self._position] == '"':
                 self._position += 1
                 return
-            following = self._text[self._position + 1 : self._position + 2]
-            if char == "\\" and following and following in _ESCAPED_IN_QUOTES:
-                _add(word, following if following != "\n" else "", True)
-                self._skip(2)
-            elif char in "$`":
-                self._expansion(word, True)
-            else:
-                self._run(word, _DOUBLE_QUOTED, True)
+            self._quoted(word)
+
+    def _quoted(self, word: Word) -> None:
+        char = self._text[self._position]
+        following = self._text[self._position + 1 : self._position + 2]
+        if char == "\\" and following and following in _ESCAPED_IN_QUOTES:
+            _add(word, following if following != "\n" else "", True)
+            self._skip(2)
+        elif char in "$`":
+            self._expansion(word, True)
+        else:
+            self._run(word, _DOUBLE_QUOTED, True)
 
     def _run(self, word: Word, pattern: re.Pattern[str], quoted: bool) -> None:
         """Take the characters that mean themselves, at least one."""
@@ -205,7 +232,9 @@ class _Lexer:
         braced = _BRACED.match(self._text, self._position + 1)
         plain = _VARIABLE.match(self._text, self._position + 1)
         following = self._text[self._position + 1 : self._position + 2]
-        if self._text[self._position] == "`":
+        if self._text.startswith("`#", self._position) and not quoted:
+            self._computed(Word(self._line), "`", quoted)  # a comment between arguments
+        elif self._text[self._position] == "`":
             self._computed(word, "`", quoted)
         elif braced:
             kind = PartKind.ARRAY if braced[2] else PartKind.VARIABLE
@@ -229,8 +258,15 @@ class _Lexer:
             char = self._text[end]
             depth += (char == opening) - (char == closing)
             end += 2 if char == "\\" else 1
-        word.parts.append(Part(PartKind.COMPUTED, "", quoted))
+        named = _NAME.match(self._text, start) if closing == "}" else None
+        word.parts.append(Part(PartKind.COMPUTED, named[0] if named else "", quoted))
         self._skip(min(end, len(self._text)) - self._position)
+
+
+def _heredoc(body: str, line: int, *, literal: bool) -> Word:
+    word = Word(line, [Part(PartKind.TEXT, body, True)]) if literal else _Lexer(body).heredoc()
+    word.line = line
+    return word
 
 
 def _add(word: Word, text: str, quoted: bool) -> None:

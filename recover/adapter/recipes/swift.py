@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from . import values
 from .document import Kind, Unresolved
-from .table import Default, Gate, Key, Marker, Reading, Section, Trainer, plain_defaults
+from .reading import Reading
+from .table import WRITTEN, Default, Gate, Key, Marker, Section, Trainer, plain_defaults
 
+_SHELL = frozenset({Kind.SHELL})
 _TARGETS = Key("target_modules", "target_modules", values.words, several=True)
 
 
@@ -22,7 +24,8 @@ def _gate(reading: Reading, prefix: str) -> Gate:
 
 def _targets(reading: Reading, prefix: str) -> None:
     """An expression replaces the names, and `all-linear` leaves vision towers out."""
-    reading.keys((Key("target_regex", "target_modules", values.text),), prefix)
+    if reading.value(f"{prefix}target_regex") is not None:
+        reading.keys((Key("target_regex", "target_modules", values.text),), prefix)
     if not reading.mentioned("target_modules"):
         reading.keys((_TARGETS,), prefix)
     if reading.counting and not reading.mentioned("target_modules"):
@@ -32,13 +35,19 @@ def _targets(reading: Reading, prefix: str) -> None:
 SWIFT = Trainer(
     name="ms-swift",
     version="4.6",
+    continues=("adapters", "resume_from_checkpoint", "mcore_adapters", "mcore_adapter"),
     aliases=("swift",),
     markers=(
-        Marker(keys=("train_type", "lora_rank")),
-        Marker(keys=("tuner_type", "lora_rank")),
-        Marker(keys=("tuner_type", "model")),
-        Marker(keys=("train_type", "model")),
-        Marker(words=("swift",), keys=("model",), kinds=frozenset({Kind.SHELL})),
+        *(
+            Marker(keys=(tuner, other), kinds=kinds, sure=kinds is WRITTEN)
+            for tuner in ("train_type", "tuner_type")
+            for other in ("lora_rank", "model")
+            for kinds in (WRITTEN, _SHELL)
+        ),
+        Marker(program="swift", keys=("model",), kinds=_SHELL),
+        Marker(program="megatron", keys=("tuner_type",), kinds=_SHELL),
+        Marker(words=("swift.cli",), kinds=_SHELL),
+        Marker(words=("swift/cli",), kinds=_SHELL),
     ),
     keys=(
         Key("model", "base_model_name_or_path", values.text),

@@ -8,7 +8,8 @@ from __future__ import annotations
 from . import values
 from .document import Kind
 from .gates import present
-from .table import PLAIN_LORA, Default, Gate, Key, Marker, Reading, Section, Trainer
+from .reading import Reading
+from .table import PLAIN_LORA, WRITTEN, Default, Gate, Key, Marker, Section, Trainer
 
 _ALPHA = Default("lora_alpha", 32, "lora_alpha = 32 for every rank")
 _RANK = Default("r", 32, "lora_rank = 32")
@@ -29,7 +30,7 @@ TINKER = Trainer(
     version="",
     markers=(
         Marker(words=("tinker_cookbook",), kinds=frozenset({Kind.SHELL})),
-        Marker(keys=("base_model", "is_lora")),
+        Marker(keys=("base_model", "is_lora"), kinds=WRITTEN),
         Marker(keys=("base_model", "lora_config.rank")),
         Marker(keys=("create_lora_training_client",), kinds=frozenset({Kind.PYTHON})),
         Marker(keys=("create_lora_training_client_async",), kinds=frozenset({Kind.PYTHON})),

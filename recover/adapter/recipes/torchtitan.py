@@ -6,7 +6,8 @@ from . import values
 from .document import Kind
 from .gates import present
 from .module_names import meta
-from .table import PLAIN_LORA, Default, Key, Marker, Reading, Section, Trainer
+from .reading import Reading
+from .table import PLAIN_LORA, Default, Key, Marker, Section, Trainer
 
 _TOML = frozenset({Kind.TOML, Kind.YAML, Kind.SHELL})
 

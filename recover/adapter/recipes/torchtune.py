@@ -6,7 +6,8 @@ from ..statement import Json
 from . import values
 from .document import Unresolved
 from .module_names import meta
-from .table import PLAIN_LORA, Default, Gate, Key, Marker, Reading, Section, Trainer
+from .reading import Reading
+from .table import PLAIN_LORA, Default, Gate, Key, Marker, Section, Trainer
 
 _ATTENTION = Key("lora_attn_modules", "target_modules", meta, several=True)
 # The builders leave the rest of the model out unless they are told otherwise.

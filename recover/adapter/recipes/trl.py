@@ -5,7 +5,8 @@ from __future__ import annotations
 from . import values
 from .document import Kind
 from .gates import switched
-from .table import Key, Marker, Reading, Section, Trainer, plain_defaults
+from .reading import Reading
+from .table import WRITTEN, Key, Marker, Section, Trainer, plain_defaults
 
 
 def _targets(reading: Reading, _prefix: str) -> None:
@@ -17,9 +18,16 @@ TRL = Trainer(
     name="TRL",
     version="1.16",
     markers=(
-        Marker(keys=("use_peft",)),
+        Marker(keys=("use_peft",), kinds=WRITTEN),
+        Marker(keys=("use_peft",), sure=False),
         Marker(keys=("lora_r", "model_name_or_path"), sure=False),
-        Marker(words=("trl",), keys=("model_name_or_path",), kinds=frozenset({Kind.SHELL})),
+        *(
+            Marker(words=(words,), keys=(key,), kinds=frozenset({Kind.SHELL}))
+            for words in ("trl.scripts", "trl/scripts", "examples/scripts")
+            for key in ("model_name_or_path", "use_peft")
+        ),
+        Marker(program="trl", keys=("model_name_or_path",), kinds=frozenset({Kind.SHELL})),
+        Marker(program="trl", keys=("use_peft",), kinds=frozenset({Kind.SHELL})),
         Marker(keys=("ModelConfig",), words=("trl",), kinds=frozenset({Kind.PYTHON})),
     ),
     prefixes=("", "ModelConfig.", "SFTConfig.", "DPOConfig.", "GRPOConfig."),

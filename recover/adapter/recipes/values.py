@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
 from ....records.names import printable
 from ..statement import Json
-from .identity import looks_like_secret
+from .identity import looks_like_secret, names_a_secret
 
 Convert: TypeAlias = Callable[[Json], Json]
 
@@ -16,6 +17,9 @@ MAX_RANK = 65_536
 MAX_ALPHA = 1_000_000
 _MAX_NAMES = 20_000
 _MAX_TEXT = 4_096
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]")
+# Long runs of letters and digits, as keys and tokens of any service are.
+_RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])[A-Za-z0-9+/=_-]{32,}(?![A-Za-z0-9])")
 _TRUE = frozenset({"true", "yes", "on", "1", "t", "y"})
 _FALSE = frozenset({"false", "no", "off", "0", "f", "n"})
 
@@ -36,6 +40,8 @@ def number(value: Json) -> int | float:
     if isinstance(value, str):
         if len(value) > 100 or not value.isascii() or "_" in value:
             raise Unfit("is not a number")
+        if _LEADING_ZERO.match(value.strip()):
+            raise Unfit("is a number with a leading zero, which YAML 1.1 takes as octal")
         try:
             found = float(value)
         except ValueError:
@@ -216,18 +222,25 @@ def alphas(value: Json) -> Json:
 
 
 def anything(value: Json, depth: int = 0) -> Json:
-    """Keep a value that only its own method understands, once its texts are harmless."""
+    """Keep a value that only its own method understands, once its texts are harmless.
+
+    Raises Secret for a key that names a secret, and for a text that could be one.
+    """
     if depth > 16:
         raise Unfit("is nested too deeply")
     if isinstance(value, str):
+        if _RANDOM.search(value):
+            raise Secret
         return text(value) if value else value
     if isinstance(value, list):
         if len(value) > _MAX_NAMES:
             raise Unfit("is too long")
         return [anything(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        members = _bounded(value).items()
-        return {str(text(key)): anything(item, depth + 1) for key, item in members}
+        members = _bounded(value)
+        if any(names_a_secret(key) for key in members):
+            raise Secret
+        return {str(anything(key)): anything(item, depth + 1) for key, item in members.items()}
     if isinstance(value, float) and not math.isfinite(value):
         raise Unfit("is not a finite number")
     return value

@@ -6,7 +6,8 @@ from . import values
 from .gates import positive
 from .megatron_bridge import TARGETS
 from .module_names import megatron
-from .table import PLAIN_LORA, Default, Key, Marker, Reading, Section, Trainer, plain_defaults
+from .reading import Reading
+from .table import PLAIN_LORA, Default, Key, Marker, Section, Trainer, plain_defaults
 
 
 def _type(reading: Reading, prefix: str) -> None:
@@ -18,6 +19,11 @@ def _type(reading: Reading, prefix: str) -> None:
 VERL = Trainer(
     name="verl",
     version="",
+    continues=(
+        "actor_rollout_ref.model.lora_adapter_path",
+        "model.lora_adapter_path",
+        "actor_rollout_ref.model.lora.adapter_path",
+    ),
     markers=(
         Marker(keys=("actor_rollout_ref",)),
         Marker(keys=("model.partial_pretrain", "model.lora_rank")),

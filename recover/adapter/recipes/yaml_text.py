@@ -23,7 +23,12 @@ class _Open:
 
 
 def parse_yaml(text: str, name: str) -> Node | None:
-    """Give the first YAML document with the lines of its values; None if there is none.
+    """Give the first YAML document of a text; None if there is none."""
+    return parse_stream(text, name)[0]
+
+
+def parse_stream(text: str, name: str) -> tuple[Node | None, bool]:
+    """Give the first YAML document with the lines of its values, and whether others follow it.
 
     Repeated keys are kept. Scalars become what PyYAML's safe loader makes of them, dates excepted.
     Raises Unusable with the line of a fault, past a bound, and for tags that are no plain data.
@@ -41,17 +46,25 @@ def parse_yaml(text: str, name: str) -> Node | None:
         raise broken(name, 1, "this is not YAML") from None
 
 
-def _build(text: str, name: str, loader: Any) -> Node | None:
+def _build(text: str, name: str, loader: Any) -> tuple[Node | None, bool]:
     import yaml
 
     resolver: Any = yaml.resolver.Resolver()
     stack: list[_Open] = []
     anchors: dict[str, Node | None] = {}
     aliases = nodes = 0
+    root: Node | None = None
+    done = False
     for event in yaml.parse(text, Loader=loader):
         line = _line(event.start_mark)
         if isinstance(event, yaml.DocumentEndEvent):
-            return None
+            done = True
+            continue
+        if done:
+            empty = isinstance(event, yaml.ScalarEvent) and not event.value
+            if isinstance(event, yaml.DocumentStartEvent) or empty:
+                continue
+            return root, not isinstance(event, yaml.StreamEndEvent)
         if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             _check_tag(event.tag, name, line)
             if len(stack) >= MAX_DEPTH:
@@ -82,10 +95,11 @@ def _build(text: str, name: str, loader: Any) -> Node | None:
             raise too_large(name, f"more than {MAX_ENTRIES:,} values or {_MAX_ALIASES:,} aliases")
         if anchor:
             anchors[anchor] = node
-        if not stack:
-            return node
-        stack[-1].children.append(node)
-    return None
+        if stack:
+            stack[-1].children.append(node)
+        else:
+            root = node
+    return root, False
 
 
 def _line(mark: object) -> int:
@@ -150,5 +164,5 @@ def _integer(text: str) -> int:
     if digits.startswith(("0x", "0b")):
         return sign * int(digits, 0)
     if len(digits) > 1 and digits.startswith("0"):
-        return sign * int(digits, 8)
+        raise ValueError  # octal here and decimal in YAML 1.2: it stays text, which no number is
     return sign * int(digits)

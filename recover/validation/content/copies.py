@@ -18,7 +18,10 @@ _JUDGED = {
     Purpose.EMBEDDING_B,
     Purpose.MAGNITUDE,
     Purpose.WEIGHT,
+    Purpose.BIAS,
 }
+_OF_LAYERS = {Purpose.WEIGHT, Purpose.BIAS}
+_SEEDED = {Purpose.LORA_A, Purpose.EMBEDDING_B}
 _FEWEST = 64  # elements: fewer may be equal by chance
 _FUSED = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
@@ -29,12 +32,14 @@ _FUSED = {
 class Copies(NamedTuple):
     """Pairs (copy, original) that are damage, pairs of whole layers, and fused origins.
 
-    `shared` are kinds of which every layer has the same bytes: one seed for all of them.
+    `shared` are kinds of which every layer has the same bytes as one seed for all of them gives,
+    and `everywhere` the tensors of those kinds that no seed explains.
     """
 
     damage: list[tuple[TensorFacts, TensorFacts]]
     layers: list[tuple[str, str]]
     shared: list[str]
+    everywhere: list[list[TensorFacts]]
     fused: dict[str, int]
 
 
@@ -44,8 +49,9 @@ def find_copies(
     """Find equal tensors of one kind in different modules; `same` and `constant` read the bytes.
 
     Only where dtype, shape, largest value, rms and the sum of all words agree are bytes compared.
-    A lora_B or lora_A is never the same twice by training, unless all layers began with one seed.
-    Models grown by repeating layers have whole layers twice, which is lawful.
+    A lora_A is the same in all layers where each began with one seed and rounding hides training;
+    lora_B begins at zero, and what training adds differs. Models grown by repeating layers have
+    whole layers twice, which is lawful, but never one layer alone everywhere.
     """
     known = [
         (one, role)
@@ -62,16 +68,19 @@ def find_copies(
             same_kind = (role.purpose, role.kind, one.tensor.dtype, one.tensor.shape)
             groups[(*same_kind, one.digest, one.max_abs)].append(one)
     if not groups:
-        return Copies([], [], [], {})
+        return Copies([], [], [], [], {})
     members = Counter(role[:2] for _, role in known)
-    copies = Copies([], [], [], _fused([one for one, _ in known], roles, same))
+    copies = Copies([], [], [], [], _fused([one for one, _ in known], roles, same))
     for group in groups.values():
         if len(group) < 2 or constant(group[0]):
             continue
         role = roles[group[0].name]
         equal = [one for one in group[1:] if same(one, group[0])]
         if len(equal) + 1 == members[role[:2]] > 2:
-            copies.shared.append(role.kind)
+            if role.purpose in _SEEDED:
+                copies.shared.append(role.kind)
+            else:
+                copies.everywhere.append([group[0], *equal])
         else:
             copies.damage.extend((one, group[0]) for one in equal)
     return _without_whole_layers(copies, [one for one, _ in known], roles)
@@ -94,7 +103,7 @@ def _without_whole_layers(
     left = [
         (copy, original)
         for copy, original in copies.damage
-        if roles[copy.name].purpose is not Purpose.WEIGHT
+        if roles[copy.name].purpose not in _OF_LAYERS
         or (roles[copy.name].layer, roles[original.name].layer) not in whole
     ]
     return copies._replace(damage=left, layers=sorted(whole))

@@ -89,12 +89,14 @@ class ContentFacts:
     """What one shard's data say; `zero_runs` are ranges of the file, exact to the byte.
 
     Every run of 4,096 zero bytes or more is listed, up to a limit; `runs_left_out` counts the rest.
+    `edge_runs` are shorter ones with which the data begins or ends.
     `damage` names what could not be read.
     """
 
     tensors: tuple[TensorFacts, ...]
     zero_runs: tuple[Range, ...] = ()
     runs_left_out: int = 0
+    edge_runs: tuple[Range, ...] = ()
     unreadable: tuple[Range, ...] = ()
     damage: tuple[Damage, ...] = ()
 

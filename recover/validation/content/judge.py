@@ -28,9 +28,11 @@ def judge(
     facts: Mapping[str, ContentFacts],
     roles: Mapping[str, Role],
     claims: Claims = _NO_CLAIMS,
+    offset_norms: bool | None = None,
 ) -> Judgement:
     """Judge the content of a checkpoint; `facts` are by the names of shards, `roles` of tensors.
-    A tensor without a role is one of which nothing is known.
+    A tensor without a role is one of which nothing is known. `offset_norms` tells whether the
+    family's norms are offsets from one; None where the family is not known.
 
     Reads again only where suspects must be compared byte by byte or an outlier be located. A
     refuted claim is a caution and `evidence["claim_refuted"]`. Raises what the shards' sources
@@ -43,7 +45,7 @@ def judge(
     damage: list[Damage] = [one for shard in shards for one in facts[shard.name].damage]
     cautions: list[Caution] = []
     damage += _not_finite(bytes_of, every)
-    zero = judge_zero_tensors(every, roles, claims)
+    zero = judge_zero_tensors(every, roles, claims, offset_norms)
     damage += _zeros(bytes_of, shards, facts, roles, zero, cautions)
     damage += _outliers(bytes_of, find_outliers(every, roles), cautions)
     copies = find_copies(every, roles, bytes_of.same, bytes_of.constant)
@@ -167,11 +169,18 @@ def _copied(bytes_of: _Bytes, copies: Copies, cautions: list[Caution]) -> Iterat
     for copy, original in copies.damage:
         message = f"`{shown(copy.name)}` has the very bytes of `{shown(original.name)}`."
         yield bytes_of.damage(DamageClass.COPIED_TENSOR, message, copy)
+    for group in copies.everywhere:
+        message = (
+            f"All {len(group):,} tensors of its kind have the very bytes of "
+            f"`{shown(group[0].name)}`, which no training gives: one layer was written for all."
+        )
+        yield bytes_of.damage(DamageClass.COPIED_TENSOR, message, group[1])
     if copies.layers:
         pairs = ", ".join(f"{shown(copy)} of {shown(of)}" for copy, of in copies.layers[:3])
         message = f"{len(copies.layers):,} layers are whole copies of others: {pairs}."
         cautions.append(Caution("repeated-layers", message))
     if copies.shared:
-        kinds = ", ".join(f"`{shown(kind)}`" for kind in copies.shared[:3])
-        message = f"Every layer has the same bytes in {len(copies.shared):,} kinds: {kinds}."
+        kinds = list(dict.fromkeys(copies.shared))
+        listed = ", ".join(f"`{shown(kind)}`" for kind in kinds[:3])
+        message = f"Every layer has the same bytes in {len(kinds):,} kinds: {listed}."
         cautions.append(Caution("shared-values", message))

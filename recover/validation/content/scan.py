@@ -15,8 +15,9 @@ from ...formats.safetensors import DTYPE_BITS, Header, Tensor
 from ...formats.safetensors_errors import shown
 from ...ranges import Range, intersect, merge, total
 from ..result import Damage, DamageClass
+from .edges import LEAST
 from .facts import ContentFacts, TensorFacts
-from .zeros import long_runs, zero_runs
+from .zeros import edge_runs, long_runs, zero_runs
 
 if TYPE_CHECKING:
     from .blocks import Found, Piece
@@ -210,13 +211,16 @@ def _within(block: _Block, span: Range) -> list[Piece]:
 
 def _gather(shard: Shard, header: Header, scan: _Scan) -> ContentFacts:
     tensors = _tensor_facts(shard.name, header, scan)
-    runs = long_runs(run for number in sorted(scan.runs) for run in scan.runs[number])
+    joined = merge(run for number in sorted(scan.runs) for run in scan.runs[number])
+    runs = long_runs(joined)
+    data = Range(header.data_start, min(shard.size, header.file_size))
     unreadable = merge(span for span, _ in scan.unreadable)
     reason = scan.unreadable[0][1].rstrip(".") if scan.unreadable else ""
     return ContentFacts(
         tensors=tensors,
         zero_runs=runs[:_MOST_RUNS],
         runs_left_out=max(0, len(runs) - _MOST_RUNS),
+        edge_runs=edge_runs(joined, data, LEAST),
         unreadable=unreadable,
         damage=tuple(_unreadable(shard, header, unreadable, reason)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from math import sqrt
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from .zero_tensors import starts_at_zero
 
 # Relative error of one rounding to nearest. Eight-bit files are left out: their scales are unknown.
 _ROUNDING = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
+# Half the distance of the smallest numbers, which are spaced evenly: what rounding adds at most.
+_SMALLEST = {"F16": 2.0**-25}
 _ARITHMETIC = 1e-5  # of a single precision Adam step: powers, a root, a division
 _COARSE_STATE = 2.0  # a step whose moments are kept in 16 bits: the second one may lag behind
 _ADAM = {
@@ -30,6 +33,7 @@ _ADAM = {
 }
 _MOST_STEPS = 1_000_000  # the bound is a sum over steps
 _MOST_RATE = 1000.0
+_MOST_F16 = 65504.0
 _BETAS = (0.9, 0.999)
 
 
@@ -71,6 +75,7 @@ def adamw_bound(steps: int, learning_rate: float, dtype: str = "F32") -> float:
     for step in range(1, steps + 1):
         coarse = 1.0 if exact else (1 + 4 * rounding if step == 1 else _COARSE_STATE)
         bound = (bound + learning_rate * step_bound(step) * coarse) * (1 + rounding)
+        bound += _SMALLEST.get(dtype, 0.0)
     return bound * (1 + _ARITHMETIC)
 
 
@@ -120,11 +125,15 @@ def _held_against(state: TrainingState, b: list[TensorFacts], claims: Claims) ->
         state.evidence["adamw_bound"] = {"judged": False, "reason": reason}
         return state
     judged = [one for one in b if one.tensor.dtype in _ROUNDING]
-    bounds = {one.tensor.dtype: adamw_bound(step, rate or 0.0, one.tensor.dtype) for one in judged}
-    beyond = [one for one in judged if (one.max_abs or 0.0) > bounds[one.tensor.dtype]]
+    limits = {
+        dtype: adamw_bound(step, rate or 0.0, dtype)
+        for dtype in sorted({dtype for one in judged for dtype in _trained_in(one)})
+    }
+    bounds = {one.name: max(limits[dtype] for dtype in _trained_in(one)) for one in judged}
+    beyond = [one for one in judged if (one.max_abs or 0.0) > bounds[one.name]]
     state.evidence["adamw_bound"] = {
         "judged": bool(judged),
-        "bounds": bounds,
+        "bounds": limits,
         "tensors_beyond": len(beyond),
         "refuted": bool(beyond),
     }
@@ -134,11 +143,26 @@ def _held_against(state: TrainingState, b: list[TensorFacts], claims: Claims) ->
     where = f"after {step:,} steps of AdamW with learning rates up to {rate or 0.0:.3g}"
     message = (
         f"The claim is refuted: no lora_B that began at zero can exceed "
-        f"{bounds[worst.tensor.dtype]:.3g} {where if step else 'at step 0'}, and "
-        f"`{shown(worst.name)}` has {worst.max_abs:.3g} ({len(beyond):,} tensors are beyond)."
+        f"{bounds[worst.name]:.6g} {where if step else 'at step 0'}, and "
+        f"`{shown(worst.name)}` has {worst.max_abs:.6g} ({len(beyond):,} tensors are beyond)."
     )
     state.cautions.append(Caution("claim-refuted", message))
     return state._replace(refuted=True)
+
+
+def _trained_in(one: TensorFacts) -> tuple[str, ...]:
+    """Name the dtypes that the largest value may come from: PEFT saves as F32 what it loaded.
+
+    Of values that single precision made, one in 65,536 fits BF16 by chance.
+    """
+    own, largest = one.tensor.dtype, one.max_abs or 0.0
+    if own not in ("F64", "F32") or not 0 < largest < _MOST_F16:
+        return (own,)
+    single = struct.pack("<f", largest)
+    is_single = struct.unpack("<f", single)[0] == largest
+    is_half = struct.unpack("<e", struct.pack("<e", largest))[0] == largest
+    coarser = (("BF16", is_single and not any(single[:2])), ("F16", is_half))
+    return (own, *(dtype for dtype, fits in coarser if fits))
 
 
 def _not_judged(claims: Claims) -> str | None:

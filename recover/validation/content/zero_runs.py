@@ -10,15 +10,19 @@ from typing import NamedTuple
 from ...checkpoint import Shard
 from ...formats.safetensors import DTYPE_BITS
 from ...formats.safetensors_errors import shown
-from ...ranges import Range, intersect, total
+from ...ranges import Range, intersect, merge, total
+from ...readable import read_exactly
 from ..result import Caution, Damage, DamageClass
+from .edges import PAGE as _PAGE
+from .edges import SLACK as _SLACK
+from .edges import is_paged, may_be_lost
 from .facts import ContentFacts, Purpose, Role, TensorFacts
 from .zero_tensors import Standing, ZeroTensors, names_of
 
-_PAGE = 4096
-_SLACK = 8  # bytes: values beside a run begin or end with zero bytes now and then
+_SECTOR = 512
 _STRAY = 64  # bytes of a run in the next tensor that its first or last values may have by chance
 _REMEDY = "take these bytes from another source (`reef-recover repair` merges two copies)"
+_START_AT_ZERO = {Purpose.LORA_A, Purpose.LORA_B, Purpose.EMBEDDING_A}
 _OUTPUTS = {"lm_head", "embed_tokens", "embed_out", "wte", "output", "output_layer"}
 
 
@@ -67,6 +71,12 @@ def judge_zero_runs(
             judged.damage.append(judge.wide(run, touched))
         judged.tensors.update(one.facts.name for one in touched if one.is_all)
     judged.damage.extend(judge.inside(parts) for parts in single.values())
+    for run in facts.edge_runs:
+        touched = judge.at_edge(run)
+        if _worst(touched) is Standing.DAMAGE:
+            judged.damage.append(judge.wide(run, touched))
+        else:
+            rows.update({t.facts.name: t.facts for t in touched if t.standing is Standing.CAUTION})
     if facts.runs_left_out:
         judged.damage.append(judge.too_many())
     rows_left = [one for name, one in rows.items() if name not in single]
@@ -75,6 +85,24 @@ def judge_zero_runs(
         judged.cautions.append(Caution("zero-rows", message))
     _judge_holes(judge, judged)
     return judged
+
+
+def lost_ranges(
+    shard: Shard, facts: ContentFacts, roles: Mapping[str, Role], zero: ZeroTensors
+) -> tuple[Range, ...]:
+    """Give the bytes of all zeros that are damage, without those that tensors may lawfully hold.
+
+    A run is judged by all that it touches; what it takes of a neighbour by chance stays out.
+    """
+    judge = _Judge(shard, facts, roles, zero)
+    lost = [one.span for one in facts.tensors if judge.is_lost(one)]
+    damaged = [run for run in facts.zero_runs if _worst(judge.touched(run)) is Standing.DAMAGE]
+    spared = judge.never_updated(damaged)
+    for run in damaged:
+        lost.extend(judge.lost_parts(run, spared))
+    for run in facts.edge_runs:
+        lost.extend(t.part for t in judge.at_edge(run) if t.standing is Standing.DAMAGE)
+    return merge(lost)
 
 
 def _worst(touched: list[_Touched]) -> Standing:
@@ -107,6 +135,49 @@ class _Judge:
             for one, part in self._parts(run)
             if one.all_zero or part.size >= min(_STRAY, run.size)
         ]
+
+    def at_edge(self, run: Range) -> list[_Touched]:
+        """Judge a short run at an end of the data, without what tensors have elsewhere too."""
+        paged = is_paged(run, self.data)
+        return [
+            _Touched(one, part, self._standing(one, part))
+            for one, part in self._parts(run)
+            if may_be_lost(one, part, self._roles[one.name], paged=paged, read=self._read)
+        ]
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return read_exactly(self.shard.readable, offset, length)
+
+    def is_lost(self, one: TensorFacts) -> bool:
+        """Tell a tensor that is zero throughout and may not be."""
+        return one.all_zero and self._zero.standing.get(one.name) is Standing.DAMAGE
+
+    def never_updated(self, damaged: list[Range]) -> set[str]:
+        """Name what is zero before the first update, if any of it outside damage shows that."""
+        zero = {
+            one.name
+            for one in self._tensors
+            if one.all_zero
+            and self._roles[one.name].purpose in _START_AT_ZERO
+            and self._zero.standing.get(one.name) is Standing.LAWFUL
+        }
+        hit = {one.name for run in damaged for one, _ in self._parts(run)}
+        return zero if zero - hit else set()
+
+    def lost_parts(self, run: Range, spared: set[str]) -> Iterator[Range]:
+        """Give the parts of a damaged run but for the tensors spared.
+
+        Of a few zeros in a neighbour, what reaches to the end of a block of storage is lost too.
+        """
+        for one, part in self._parts(run):
+            if one.name in spared:
+                continue
+            if one.all_zero or part.size > _SLACK:
+                yield part
+            else:
+                start = -(-part.start // _SECTOR) * _SECTOR if part.start == run.start else 0
+                stop = part.stop // _SECTOR * _SECTOR if part.stop == run.stop else part.stop
+                yield Range(max(start, part.start), stop)
 
     def _parts(self, run: Range) -> Iterator[tuple[TensorFacts, Range]]:
         place = bisect_right(self._stops, run.start)
@@ -221,7 +292,10 @@ def _partly_zero(one: TensorFacts, part: Range, role: Role) -> Standing:
     match purpose:
         case Purpose.EMBEDDING | Purpose.TOKEN_DELTA:
             lawful = rows and not (paged and row < _PAGE)
-            return Standing.LAWFUL if lawful else Standing.DAMAGE
+            if not lawful:
+                return Standing.DAMAGE
+            # Of a delta only a row that is zero in the base too, as that of padding, stays so.
+            return Standing.CAUTION if purpose is Purpose.TOKEN_DELTA else Standing.LAWFUL
         case Purpose.EMBEDDING_A | Purpose.BIAS:  # a column a token; some of several biases
             return Standing.DAMAGE if paged else Standing.LAWFUL
         case Purpose.WEIGHT:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from ...formats.safetensors_errors import shown
 from ..result import Caution, Damage, DamageClass
@@ -57,13 +58,19 @@ def names_of(facts: Sequence[TensorFacts]) -> str:
 
 
 def judge_zero_tensors(
-    facts: Iterable[TensorFacts], roles: Mapping[str, Role], claims: Claims
+    facts: Iterable[TensorFacts],
+    roles: Mapping[str, Role],
+    claims: Claims,
+    offset_norms: bool | None = None,
 ) -> ZeroTensors:
     """Judge every tensor that is zero throughout; ZERO_TENSOR itself is left to the caller.
 
+    `offset_norms` tells whether the family's norms are offsets from one, which start at zero; None
+    where the family is not known.
+
     A LoRA starts with B = 0 (of an embedding: A = 0), and the first update changes every B that a
     gradient reaches; so all of them zero is step 0, and one of them among others is damage, but for
-    experts that no token was routed to and for towers that no input reached.
+    some of a layer's experts that no token was routed to and for towers that no input reached.
     """
     known = [one for one in facts if one.elements and one.whole]
     judged = ZeroTensors()
@@ -73,12 +80,11 @@ def judge_zero_tensors(
     zero_second = [one for one in second if one.all_zero]
     _judge_lora(judged, claims, (first, zero_first), (second, zero_second), roles)
     lora = {one.name for one in (*first, *second)}
-    alive: dict[tuple[Purpose, str], bool] = defaultdict(bool)
-    for one in known:
-        alive[roles[one.name][:2]] |= not one.all_zero
+    alive = {roles[one.name][:2] for one in known if not one.all_zero}
+    norms = _Norms(offset_norms, alive, any(purpose is Purpose.NORM for purpose, _ in alive))
     for one in known:
         if one.all_zero and one.name not in lora:
-            judged.standing[one.name] = _others(one, roles[one.name], alive)
+            judged.standing[one.name] = _others(one, roles[one.name], norms)
     odd = [one for one in known if judged.standing.get(one.name) is Standing.CAUTION]
     strange = [one for one in odd if one.name not in lora]
     if strange:
@@ -141,7 +147,14 @@ def _dead_modules(
     """Let experts and whole towers be dead where their other matrices are not."""
     modules_of_zero_a = {roles[name].module for name in zero_a}
     alive = [one for one in zero_b if roles[one.name].module not in modules_of_zero_a]
-    experts = [one for one in alive if is_expert(roles[one.name])]
+    used = {_expert_of(roles[one.name]) for one in all_b if not one.all_zero}
+    layers = {place[0] for place in used if place is not None}
+    experts = [
+        one
+        for one in alive
+        for place in (_expert_of(roles[one.name]),)
+        if place is not None and place not in used and place[0] in layers
+    ]
     towers: dict[str, list[TensorFacts]] = defaultdict(list)
     for one in all_b:
         towers[roles[one.name].kind.partition("*")[0]].append(one)
@@ -162,22 +175,42 @@ def _dead_modules(
             judged.cautions.append(Caution(kind, message))
 
 
-def is_expert(role: Role) -> bool:
-    """Tell whether a tensor belongs to one expert of many, or to all of them at once."""
-    return "experts" in role.kind.split(".")
+def _expert_of(role: Role) -> tuple[str, str] | None:
+    """Name the layer and the number of a single expert; all at once cannot be idle."""
+    layer, _, rest = role.module.partition(".experts.")
+    number = rest.partition(".")[0]
+    return (layer, number) if number.isdecimal() else None
 
 
-def _others(one: TensorFacts, role: Role, alive: Mapping[tuple[Purpose, str], bool]) -> Standing:
-    """Judge a zero tensor that is no matrix of a LoRA."""
+class _Norms(NamedTuple):
+    """What is known of norms: the family's kind, and whether others than zero are there."""
+
+    offset: bool | None
+    alive: set[tuple[Purpose, str]]
+    any_alive: bool
+
+    def judge(self, role: Role) -> Standing:
+        """Judge a norm that is zero throughout: it makes its layer's output zero or constant."""
+        if self.offset is False or role[:2] in self.alive:
+            return Standing.DAMAGE
+        return Standing.LAWFUL if self.offset and not self.any_alive else Standing.CAUTION
+
+
+def _others(one: TensorFacts, role: Role, norms: _Norms) -> Standing:
+    """Judge a zero tensor that is no matrix of a LoRA.
+
+    A trainable token's delta starts as the row of the embedding itself (peft 0.21.2), so that zero
+    is what nobody trained.
+    """
     is_integer = one.max_abs is None
     purpose = role.purpose
     if purpose is Purpose.WEIGHT and len(one.tensor.shape) < 2:
         purpose = Purpose.OTHER
     match purpose:
-        case Purpose.BIAS | Purpose.TOKEN_DELTA:
+        case Purpose.BIAS:
             return Standing.LAWFUL
-        case Purpose.NORM:  # those of Gemma are offsets from one, and start at zero
-            return Standing.DAMAGE if alive[role[:2]] else Standing.LAWFUL
+        case Purpose.NORM:
+            return norms.judge(role)
         case Purpose.EMBEDDING if _LAWFUL_EMBEDDING.search(role.kind):
             return Standing.LAWFUL
         case Purpose.OTHER:

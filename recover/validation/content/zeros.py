@@ -41,6 +41,15 @@ def long_runs(pieces: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(run for run in merge(pieces) if run.size >= LONG)
 
 
+def edge_runs(runs: Iterable[Range], data: Range, least: int) -> tuple[Range, ...]:
+    """Keep the joined runs that are not long and with which the data begins or ends."""
+    return tuple(
+        run
+        for run in runs
+        if least <= run.size < LONG and (run.start <= data.start or run.stop >= data.stop)
+    )
+
+
 def _zero_chunks(data: bytes) -> list[tuple[int, int]]:
     """Give the first and the end of each sequence of chunks that are all zero."""
     import numpy as np

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....records.names import printable
-from .facts import KNOWN_FIELDS, TASKS, LoaderFacts
+from ...checkpoint import JsonFault
+from .facts import KNOWN_FIELDS, LoaderFacts
 from .finding import (
     BASE_OUTPUT,
     OF_ADAPTERS,
@@ -22,11 +23,18 @@ from .finding import (
     Outcome,
 )
 
+_MISTYPED = frozenset(
+    "r rank_pattern alpha_pattern modules_to_save layers_to_transform layer_replication "
+    "trainable_token_indices use_dora lora_bias use_rslora bias ensure_weight_tying".split()
+)
 _VLLM_RANK = 16  # max_lora_rank where none is given
 
 
 def _config(facts: LoaderFacts) -> Findings:
     if facts.has_config:
+        return
+    if facts.unread is not None:
+        yield from _unread(facts.unread)
         return
     cannot = "ValueError: Can't find 'adapter_config.json' at '...'"
     yield LoaderFinding(PEFT, Outcome.RAISES, cannot)
@@ -36,6 +44,16 @@ def _config(facts: LoaderFacts) -> Findings:
     )
     for loader in (VLLM, SGLANG):
         yield LoaderFinding(loader, Outcome.RAISES, "FileNotFoundError: adapter_config.json")
+
+
+def _unread(fault: JsonFault) -> Findings:
+    for loader in OF_ADAPTERS:
+        if fault.loaded:
+            message = "The configuration is read less strictly than here."
+            yield LoaderFinding(loader, Outcome.SILENT, message, fault.message)
+        else:
+            message = "JSONDecodeError, UnicodeDecodeError or KeyError: of adapter_config.json"
+            yield LoaderFinding(loader, Outcome.RAISES, message, fault.message)
 
 
 def _type(facts: LoaderFacts) -> Findings:
@@ -55,13 +73,18 @@ def _type(facts: LoaderFacts) -> Findings:
         yield LoaderFinding(SGLANG, Outcome.RAISES, "AssertionError: only peft_type lora is served")
 
 
-def _task(facts: LoaderFacts) -> Findings:
-    task = facts.config.get("task_type")
-    if task is None or (isinstance(task, str) and task in TASKS):
-        return
-    for loader in (PEFT, RESUME, TRANSFORMERS):
-        message = f"ValueError: Invalid task type: {_shown(task)}. Must be one of ..."
-        yield LoaderFinding(loader, Outcome.RAISES, message)
+def _refused(facts: LoaderFacts) -> Findings:
+    for refusal in facts.refused:
+        for loader in (PEFT, RESUME, TRANSFORMERS):
+            yield LoaderFinding(loader, Outcome.RAISES, refusal.error)
+
+
+def _mistyped(facts: LoaderFacts) -> Findings:
+    for found in facts.faults:
+        if found.fault.field in _MISTYPED and found.fault.field in facts.config:
+            for loader in OF_ADAPTERS:
+                effect = "what it makes of that is not known"
+                yield LoaderFinding(loader, Outcome.SILENT, found.fault.message, effect)
 
 
 def _alpha(facts: LoaderFacts) -> Findings:
@@ -145,24 +168,12 @@ def _init(facts: LoaderFacts) -> Findings:
     init = facts.config.get("init_lora_weights")
     if not isinstance(init, str):
         return
-    if init == "corda":
-        for loader in (PEFT, RESUME, TRANSFORMERS):
-            yield LoaderFinding(
-                loader, Outcome.RAISES, "ValueError: `eigens` attribute not found for layer, ..."
-            )
-    elif init == "loftq":
-        for loader in (PEFT, RESUME, TRANSFORMERS):
-            yield LoaderFinding(
-                loader,
-                Outcome.RAISES,
-                "ImportError (scipy is absent) or ValueError (no loftq_config)",
-            )
-    elif init == "eva":
+    if init == "eva":
         for loader in (PEFT, RESUME, TRANSFORMERS):
             message = "UserWarning: `init_lora_weights` is 'eva' but `eva_config` is not specified."
             if not facts.config.get("eva_config"):
                 yield LoaderFinding(loader, Outcome.WARNS, message, "none: the tensors replace it")
-    elif init.startswith("pissa") or init == "olora":
+    elif init.startswith("pissa") or init.lower() in ("olora", "mica"):
         again = ", and a random one, which even the same config does not repeat"
         for loader in (PEFT, RESUME, TRANSFORMERS):
             yield LoaderFinding(
@@ -181,7 +192,8 @@ def _shown(value: object) -> str:
 CONFIG_RULES: tuple[Callable[[LoaderFacts], Findings], ...] = (
     _config,
     _type,
-    _task,
+    _refused,
+    _mistyped,
     _alpha,
     _required_by_vllm,
     _init,

@@ -9,14 +9,18 @@ from typing import cast
 
 from ....errors import Unusable
 from ....records.names import printable
+from ...adapter.config.faults import Found, config_faults
+from ...adapter.config.refusals import Refusal, refusals, refusals_of_base
 from ...adapter.expected.by_config import expected_by_config
 from ...adapter.expected.expectation import Expectation
+from ...adapter.expected.whole import is_copy, resized_rows
 from ...adapter.keys import PREFIX, Part
 from ...adapter.kinds import expert_of
 from ...adapter.patterns import pattern_key
 from ...adapter.structure import Adapter
 from ...adapter.targets import targeted_modules, targeted_parameters
 from ...base.model import Base
+from ...checkpoint import JsonFault
 from ..result import DamageClass, Validation
 
 _EMBEDDINGS = ("embed_tokens", "lm_head")
@@ -33,9 +37,6 @@ KNOWN_FIELDS = frozenset(
     runtime_config target_modules target_parameters task_type trainable_token_indices use_bdlora
     use_dora use_qalora use_rslora velora_config
     """.split()
-)
-TASKS = frozenset(
-    "SEQ_CLS SEQ_2_SEQ_LM CAUSAL_LM TOKEN_CLS QUESTION_ANS FEATURE_EXTRACTION".split()
 )
 UNREADABLE_CLASSES = frozenset(
     {
@@ -73,18 +74,47 @@ _ANNOUNCED = {
 
 @dataclass(frozen=True)
 class LoaderFacts:
-    """One adapter, by its proper names, with its configuration and base as far as there are."""
+    """One adapter, by its proper names, with its configuration and base as far as there are.
+
+    `unread` is a configuration that is there and cannot be read.
+    """
 
     validation: Validation
     adapter: Adapter
     config: Mapping[str, object]
     base: Base | None
     has_config: bool = True
+    unread: JsonFault | None = None
+
+    @cached_property
+    def faults(self) -> Sequence[Found]:
+        """Give what is wrong with the values of the configuration, refusals of PEFT left out."""
+        if not self.has_config:
+            return ()
+        refused = {one.field for one in refusals(self.config)}
+        found = config_faults(self.config, document=True)
+        return [one for one in found if one.fault.field not in refused]
+
+    @cached_property
+    def refused(self) -> Sequence[Refusal]:
+        """Give what PEFT refuses of the configuration, by itself and on this base."""
+        if not self.has_config:
+            return ()
+        found = refusals(self.config)
+        if self.base is None or any(one.fatal for one in self.faults):
+            return found
+        return (*found, *refusals_of_base(self.config, self.base, self._rows))
+
+    @property
+    def _rows(self) -> int | None:
+        return resized_rows(self.adapter, self.base) if self.base is not None else None
 
     @cached_property
     def expectation(self) -> Expectation | None:
         """Give what the config promises for this base; None where it cannot be known."""
         if self.base is None or not self.has_config or self.target_fault is not None:
+            return None
+        if any(one.fatal for one in self.faults) or self.refused:
             return None
         if not self.config.get("target_modules") and not self.config.get("target_parameters"):
             return None
@@ -234,7 +264,8 @@ class LoaderFacts:
         return [
             name
             for name, leaves in self.adapter.whole.items()
-            if not (wanted and name.endswith(wanted))
+            if not is_copy(name, self.adapter)
+            and not (wanted and name.endswith(wanted))
             and not (lawful_bias and set(leaves) == {"bias"})
         ]
 

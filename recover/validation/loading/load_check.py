@@ -34,7 +34,11 @@ _ENVIRONMENT = {
 
 
 def load_check(
-    tensors: Iterable[Tensor], config: Mapping[str, object] | None, base: Base
+    tensors: Iterable[Tensor],
+    config: Mapping[str, object] | None,
+    base: Base,
+    *,
+    bare: bool = False,
 ) -> dict[str, object]:
     """Load onto a model without weights, and give the key lists that must be empty.
 
@@ -42,7 +46,8 @@ def load_check(
     names and shapes that transformers itself writes. The answer has `ok`, the versions, `missing`,
     `unexpected` and `errors`; `overwrites` are tensors that replace weights of the base, which
     is lawful for resized embeddings and biases, and `not_checked` those that PEFT gives a place
-    only once values are there. Values are not read. Raises Unusable where the libraries or the
+    only once values are there. Values are not read. `bare` builds the model without a head, as
+    AutoModel does; `base` must then be the bare one. Raises Unusable where the libraries or the
     base's config.json are absent, or take longer than 5 minutes.
     """
     absent = [name for name in _NEEDED if find_spec(name) is None]
@@ -64,6 +69,7 @@ def load_check(
             "adapter": None if config is None else dict(config),
             "model": dict(base.config) if rows is None else _resized(base.config, base, rows),
             "rows": rows,
+            "bare": bare,
         }
     )
 

@@ -122,6 +122,8 @@ def _labelled(config: Mapping[str, Any], labels: set[int]) -> Mapping[str, Any]:
 
 def _head_class(request: Mapping[str, Any]) -> str | None:
     """Name the automatic class for an adapter's task, where it needs a head of its own."""
+    if request.get("bare"):
+        return "AutoModel"
     adapter = cast("Mapping[str, object]", request["adapter"] or {})
     task = adapter.get("task_type")
     return _HEADS.get(task) if isinstance(task, str) else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....records.names import printable
-from ..result import Damage, Validation
+from ...checkpoint import JsonFault
+from ..result import Damage, DamageClass, Validation
 from .config_rules import CONFIG_RULES
 from .facts import CONTENT_CLASSES, UNREADABLE_CLASSES, LoaderFacts
 from .finding import (
@@ -63,8 +64,19 @@ def strange_findings(facts: LoaderFacts) -> Findings:
         yield LoaderFinding(VLLM, Outcome.RAISES, message)
 
 
-def full_findings(validation: Validation) -> Findings:
-    """Give what transformers does about a full checkpoint."""
+def full_findings(validation: Validation, indices: Sequence[JsonFault] = ()) -> Findings:
+    """Give what transformers does about a full checkpoint, with the indices that are unreadable."""
+    for fault in indices:
+        if fault.loaded:
+            message = "The index is read less strictly than here."
+            yield LoaderFinding(FULL, Outcome.SILENT, message, fault.message)
+        else:
+            message = "JSONDecodeError, UnicodeDecodeError or KeyError: of the index"
+            yield LoaderFinding(FULL, Outcome.RAISES, message, fault.message)
+    lacking = [one for one in validation.damage if one.kind is DamageClass.SHARD_MISSING]
+    for one in lacking[:1]:
+        message = "OSError: ... does not appear to have a file named ..."
+        yield LoaderFinding(FULL, Outcome.RAISES, message, one.message)
     yield from _about_bytes(validation.damage, (FULL,))
     shapes = [m for m in validation.mismatched if m.aspect == "shape"]
     if shapes:

@@ -236,7 +236,7 @@ def manifest(folder: Path, **changes: object) -> Path:
 
 
 def test_a_manifest_gives_the_header_and_proves_the_result(tmp_path: Path) -> None:
-    sources = HeaderSources(manifests=(manifest(tmp_path),))
+    sources = HeaderSources("adapter_model.safetensors", manifests=(manifest(tmp_path),))
     request = Request((copy(zeroed(WHOLE, (0, HEAD))),), sources.candidates)
     assert plan(request).result.expected_sha256 == hashlib.sha256(WHOLE).hexdigest()
 

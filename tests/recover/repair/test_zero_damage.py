@@ -6,8 +6,8 @@ import pytest
 from broken_adapters import Entries, adapter, copy, header_of, span, zeroed
 
 from reefkit.recover.ranges import Range
+from reefkit.recover.repair.content import judge_content
 from reefkit.recover.repair.places import TensorMap
-from reefkit.recover.repair.zero_damage import zero_damage
 
 WHOLE = adapter()
 HEAD = header_of(WHOLE).data_start
@@ -15,7 +15,7 @@ Q_A, Q_B = (span(WHOLE, f"layers.1.self_attn.q_proj.lora_{part}") for part in "A
 
 
 def found(file: bytes) -> tuple[Range, ...]:
-    return zero_damage(copy(file), TensorMap(header_of(file)))
+    return judge_content(copy(file), TensorMap(header_of(file))).zero
 
 
 def every(part: str) -> list[Range]:
@@ -29,10 +29,9 @@ def every(part: str) -> list[Range]:
         [],
         every("lora_B"),  # step 0
         every("lora_A"),  # MiCA
-        [Q_B],  # a module that was never used
         [(Q_A.start + 100, Q_A.start + 4000)],  # shorter than a page
     ],
-    ids=["none", "step-0", "mica", "unused", "short"],
+    ids=["none", "step-0", "mica", "short"],
 )
 def test_lawful_zeros_are_no_damage(ranges: list[Range]) -> None:
     assert found(zeroed(WHOLE, *ranges)) == ()
@@ -44,11 +43,12 @@ def test_lawful_zeros_are_no_damage(ranges: list[Range]) -> None:
         Range(Q_A.start + 1, Q_A.start + 5000),
         Range(*Q_A),
         Range(Q_B.start + 2000, Q_B.stop),
+        Range(*Q_B),  # one alone is no step 0
         Range(Q_B.start, Q_B.stop + 200),
         Range(len(WHOLE) - 100_000, len(WHOLE)),
         Range(HEAD, len(WHOLE)),
     ],
-    ids=["in-a", "all-of-a", "part-of-b", "b-and-on", "tail", "everything"],
+    ids=["in-a", "all-of-a", "part-of-b", "b-alone", "b-and-on", "tail", "everything"],
 )
 def test_zeros_that_no_tensor_holds_are_damage_to_the_byte(gone: Range) -> None:
     (run,) = found(zeroed(WHOLE, gone))
@@ -58,8 +58,8 @@ def test_zeros_that_no_tensor_holds_are_damage_to_the_byte(gone: Range) -> None:
 
 def test_a_few_zeros_that_go_on_from_a_lost_head_are_damage() -> None:
     header = header_of(WHOLE)
-    runs = zero_damage(copy(zeroed(WHOLE, (0, HEAD + 1496))), TensorMap(header))
-    assert runs == (Range(HEAD, HEAD + 1496),)
+    broken = copy(zeroed(WHOLE, (0, HEAD + 1496)))
+    assert judge_content(broken, TensorMap(header)).zero == (Range(HEAD, HEAD + 1496),)
 
 
 FULL: Entries = [

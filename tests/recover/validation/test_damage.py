@@ -254,7 +254,7 @@ CORRECT: dict[str, tuple[Callable[[], Tensors], set[str]]] = {
         lambda: with_extra(
             {
                 "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": (
-                    zeros((4, 2048))
+                    tensor(RANDOM, (4, 2048), 0.02)
                 )
             }
         ),
@@ -262,7 +262,7 @@ CORRECT: dict[str, tuple[Callable[[], Tensors], set[str]]] = {
     ),
     "unseen tokens": (unseen_tokens, set()),
     "norms of one": (lambda: full_model(1.0), set()),
-    "gemma norms": (lambda: full_model(0.0), set()),
+    "gemma norms": (lambda: full_model(0.0), {"zero-tensor"}),
     "repeated layers": (lambda: full_model(1.0, repeat=True), {"repeated-layers"}),
     "quantised": (quantised, {"zero-rows"}),
     "masks and scalars": (masks, set()),

@@ -18,6 +18,8 @@ from transformers import (
     GPT2LMHeadModel,
     GptOssConfig,
     GptOssForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -54,6 +56,9 @@ def _make(name: str) -> Any:
     if name == "oss":
         oss: dict[str, Any] = {**_COMMON, "num_hidden_layers": 2, "num_local_experts": 4}
         return GptOssForCausalLM(GptOssConfig(**oss, num_experts_per_tok=2)).eval()
+    if name == "mixtral":
+        few: dict[str, Any] = {**_COMMON, "num_hidden_layers": 2, "num_local_experts": 4}
+        return MixtralForCausalLM(MixtralConfig(**few, num_experts_per_tok=2)).eval()
     if name == "moe":
         shallow: dict[str, Any] = {**_COMMON, "num_hidden_layers": 2}
         moe = Qwen3MoeConfig(

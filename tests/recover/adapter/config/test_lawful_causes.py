@@ -188,10 +188,11 @@ def test_the_alpha_of_a_recipe_of_another_rank_is_no_source(
     told = prepare(tmp_path, tensors, synthetic.QWEN)
 
     overruled = rebuild(*told, "--set", "r=16")
-    stated = rebuild(*told, "--set", "r=16", "--set", "lora_alpha=16")
+    stated = rebuild(*told, "--set", "r=16", "--set", "lora_alpha=16", "--set", "use_rslora=false")
 
     assert overruled.code == 1
-    assert [need["field"] for need in overruled.document["missing"]] == ["lora_alpha"]
+    missing = [need["field"] for need in overruled.document["missing"]]
+    assert missing == ["use_rslora", "lora_alpha"]
     assert stated.code == 0, stated.document
 
 

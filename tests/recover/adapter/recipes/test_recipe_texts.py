@@ -155,6 +155,14 @@ def test_repeated_keys_anchors_and_merges_of_yaml_are_kept_with_their_lines() ->
         ('R=8\nx --r "${R}"', {"r": "8"}),
         ("A=(--r 8)\nA+=(--s '9 9')\nx \"${A[@]}\"", {"r": "8", "s": "9 9"}),
         ("A='--r 8 --s 9'\nx $A", {"r": "8", "s": "9"}),
+        ('A=--r\nA="$A 8"\nx $A', {"r": "8"}),
+        ("read -r -d '' A <<EOF\n--r \\\n 8\nEOF\nx $A", {"r": "8"}),
+        ("if a; then R=8; else R=8; fi\nx --r $R", {"r": "8"}),
+        ("ssh h 'cd w && x --r 8'", {"r": "8"}),
+        ("eval x --r 8", {"r": "8"}),
+        ("source .venv/bin/activate\nR=8\nx --r $R", {"r": "8"}),
+        ("x `# why` --r 8", {"r": "8"}),
+        ("x --r 8 $MORE", {"r": "8"}),
         ("bash -c 'x --r 8'", {"r": "8"}),
         ("R=8\nbash -lc \"x --r $R\"", {"r": "8"}),
         ("x a.b=8 ++c-d=[p,q] ~e 'f=[\"u\"]'", {"a.b": "8", "c_d": ["p", "q"], "f": ["u"]}),
@@ -167,7 +175,7 @@ def test_repeated_keys_anchors_and_merges_of_yaml_are_kept_with_their_lines() ->
     ],
 )  # fmt: skip
 def test_a_command_line_is_split_as_a_shell_does(script: str, expected: dict[str, object]) -> None:
-    entries = parse_shell(script, "a.sh").entries
+    entries = [entry for document in parse_shell(script, "a.sh") for entry in document.entries]
     assert {entry.key: entry.value for entry in entries} == expected
 
 
@@ -183,13 +191,32 @@ def test_a_command_line_is_split_as_a_shell_does(script: str, expected: dict[str
         "if true; then R=8; fi\nx --r $R",
         "for R in 8 9; do x --r $R; done",
         "R=${1:-8}\nx --r $R",
+        "R=8\nsource ./more.sh\nx --r $R",
+        "R=8\n. more.sh\nx --r $R",
+        "R=8\nread R < file\nx --r $R",
+        'R=8\neval "$1"\nx --r $R',
+        'R=8\neval "R=9"\nx --r $R',
+        "R=8\nmapfile -t R < file\nx --r ${R[0]}",
+        "R=8\nprintf -v R %s 9\nx --r $R",
+        "R=8\nwhile getopts r: R; do :; done\nx --r $R",
+        "R=8\nwhile x --r $R; do R=9; done",
+        "R=8\ncase $1 in a) R=9;; esac\nx --r $R",
+        "R=8\n((R*=2))\nx --r $R",
+        "R=8\nlet R=9\nx --r $R",
+        "R=8\nf() { x --r $R; }\nR=9\nf",
+        "R=8\nf() { R=9; }\nf\nx --r $R",
+        "[ -n $1 ] && R=8\nx --r $R",
+        "R=9 x --r $R",
+        "if a; then R=8; else R=9; fi\nx --r $R",
+        'if a; then A+=(--r 8); fi\nx "${A[@]}"',
+        'if a; then A+=(--r=8); elif b; then A+=(--r=9); fi\nx "${A[@]}"',
         "read R\nx --r $R",
         "x r=$R",
-        "x --r a $R",
     ],
 )
 def test_what_a_script_does_not_decide_stays_open(script: str) -> None:
-    entries = [entry for entry in parse_shell(script, "a.sh").entries if entry.key == "r"]
+    found = [entry for document in parse_shell(script, "a.sh") for entry in document.entries]
+    entries = [entry for entry in found if entry.key == "r"]
     assert [type(entry.value) for entry in entries] == [Unresolved]
 
 
