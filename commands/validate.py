@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import sys
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from ..recover.adapter.statement import Recipe
     from ..recover.base.model import Base
 
-_LARGE = 4 << 30
+_LARGE = 1 << 30
 _NO_BASE = (
     "Name it with --base: a config.json, a folder with safetensors, or a Hub id; or judge the "
     "bytes alone with --no-base."
@@ -135,6 +137,11 @@ def command(
         size = sum(shard.size for shard in checkpoint.shards)
         if size > _LARGE and not headers_only:
             terminal.say(f"Reading {human_size(size)}; --headers-only reads none of it.")
+            if terminal.shows_progress:
+                bar = stack.enter_context(
+                    click.progressbar(length=size, label="Reading", file=sys.stderr)
+                )
+                request = replace(request, progress=bar.update)
         result = validate(checkpoint, request)
     if terminal.as_json:
         terminal.document(result.to_json())

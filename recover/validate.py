@@ -5,7 +5,7 @@ Headers answer most of it, in two directions: everything that must be there is, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -43,7 +43,8 @@ class Request:
     """What to hold a checkpoint against, and how much of it to read.
 
     `config` overrides the adapter_config.json beside the weights. `replicated` is a glob for the
-    names that several ranks may hold. `reference` must be equal bit for bit.
+    names that several ranks may hold. `reference` must be equal bit for bit. `progress` is told of
+    the bytes of content as they are read.
     """
 
     base: Base | None
@@ -57,6 +58,7 @@ class Request:
     loaders: bool = False
     load_check: bool = False
     jobs: int = _JOBS
+    progress: Callable[[int], None] | None = None
 
 
 def validate(checkpoint: Checkpoint, request: Request) -> Validation:
@@ -238,7 +240,9 @@ def _content(
         if shard.header is None:
             continue
         try:
-            scanned[shard.name] = _own(scan_content(shard, jobs=request.jobs), held)
+            scanned[shard.name] = _own(
+                scan_content(shard, jobs=request.jobs, progress=request.progress), held
+            )
         except ReefError as error:
             damage.append(Damage(DamageClass.UNREADABLE, error.message, shard.name))
     names = (compared.name_of(name) for name in held.tensors)

@@ -163,7 +163,7 @@ def _subconfigs(config: Mapping[str, object]) -> Refusals:
     monteclora = config.get("monteclora_config")
     if isinstance(monteclora, dict):
         for key in cast("dict[str, object]", monteclora).keys() - _MONTECLORA:
-            error = f"TypeError: got an unexpected keyword argument '{_short(key)}'"
+            error = "RecursionError, or TypeError: got an unexpected keyword argument"
             yield Refusal("monteclora_config", f"has the unknown key `{_short(key)}`", error)
             return
 

@@ -18,7 +18,7 @@ from ..kinds import expert_of
 from ..patterns import by_pattern
 from ..structure import Adapter
 from ..targets import targeted_modules, targeted_parameters
-from .embeddings import embeddings_saved, trained_tokens
+from .embeddings import embeddings_saved, tied_tokens, trained_tokens
 from .expectation import Expectation, ExpectedModule, Shape, lora_shapes
 from .heads import heads
 from .layer_replication import replicated
@@ -253,6 +253,7 @@ def _whole(
             if name in base.modules and base.modules[name].bias:
                 whole[tensor_name(name, Part.BASE_BIAS)] = (base.modules[name].outputs,)
     whole |= _trainable_tokens(base, config)
+    optional |= tied_tokens(base, whole)
     resized, copied = embeddings_saved(adapter, base, targeted)
     optional |= {name: shape for name, shape in copied.items() if name not in whole}
     optional |= _tied_embeddings(base, config, targeted, whole)

@@ -37,6 +37,15 @@ def trained_tokens(base: Base, config: Mapping[str, object]) -> dict[str, frozen
     return found
 
 
+def tied_tokens(base: Base, whole: Mapping[str, Shape]) -> dict[str, Shape | None]:
+    """Allow the trained tokens of a tied head, which PEFT saves apart in a resized vocabulary."""
+    if not (base.tied and base.input_embedding and base.output_embedding):
+        return {}
+    delta = whole.get(tensor_name(base.input_embedding, Part.TOKEN_DELTA))
+    head = tensor_name(base.output_embedding, Part.TOKEN_DELTA)
+    return {} if delta is None or head in whole else {head: delta}
+
+
 def embeddings_saved(
     adapter: Adapter, base: Base, targeted: Collection[str]
 ) -> tuple[dict[str, Shape], dict[str, Shape | None]]:

@@ -30,16 +30,18 @@ _MOST_RUNS = 1 << 17
 _WRAP = 1 << 64
 
 
-def scan_content(shard: Shard, *, jobs: int = 2) -> ContentFacts:
+def scan_content(
+    shard: Shard, *, jobs: int = 2, progress: Callable[[int], None] | None = None
+) -> ContentFacts:
     """Read all data of a shard, up to `jobs` blocks at a time, and tell what it says.
 
-    A file that is shorter than its header declares is scanned as far as it goes. Raises the
+    `progress` is told of the bytes of each block, by one thread at a time. A file that is shorter than its header declares is scanned as far as it goes. Raises the
     shard's own HeaderError where it has no header.
     """
     header = shard.header
     if header is None:
         raise shard.fault or Unusable("A file without a header has no tensors to look at.")
-    scan = _Scan(shard, header, _plan(header, min(shard.size, header.file_size)))
+    scan = _Scan(shard, header, _plan(header, min(shard.size, header.file_size)), progress)
     workers = [threading.Thread(target=scan.work) for _ in range(min(jobs, scan.blocks) - 1)]
     for worker in workers:
         worker.start()
@@ -98,6 +100,7 @@ class _Scan:
     shard: Shard
     header: Header
     plan: list[_Block]
+    progress: Callable[[int], None] | None = None
     found: dict[int, list[Found]] = field(default_factory=dict[int, "list[Found]"])
     runs: dict[int, list[Range]] = field(default_factory=dict[int, list[Range]])
     unreadable: list[tuple[Range, str]] = field(default_factory=list[tuple[Range, str]])
@@ -120,6 +123,9 @@ class _Scan:
                 if block is None:
                     return
                 self._look_at(block)
+                if self.progress is not None:
+                    with self.lock:
+                        self.progress(block.span.size)
         except BaseException as error:
             self.failures.append(error)
 

@@ -5,6 +5,7 @@ Quotes are what the loaders print, cut short.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from ....records.names import printable
@@ -104,6 +105,10 @@ def _alpha(facts: LoaderFacts) -> Findings:
         kind = type(alpha).__name__
         for loader in (PEFT, RESUME, TRANSFORMERS, VLLM, SGLANG):
             message = f"TypeError: unsupported operand type(s) for /: '{kind}' and 'int'"
+            yield LoaderFinding(loader, Outcome.RAISES, message)
+    elif abs(alpha) > sys.float_info.max:
+        for loader in OF_ADAPTERS:
+            message = "OverflowError: integer division result too large for a float"
             yield LoaderFinding(loader, Outcome.RAISES, message)
     elif alpha == 0:
         for loader in OF_ADAPTERS:

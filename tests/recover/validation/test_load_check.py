@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-import resource
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -17,6 +18,7 @@ from reefkit.errors import Unusable
 from reefkit.recover.base.from_config import base_from_config
 from reefkit.recover.base.model import Base, BaseSource
 from reefkit.recover.formats.safetensors import Tensor, parse_header
+from reefkit.recover.rehearsal import write_adapter, write_base_and_recipe
 from reefkit.recover.validation.loading import load_check as module
 from reefkit.recover.validation.loading.load_child import check
 
@@ -29,17 +31,12 @@ def load_check(
     return module.load_check(tensors, config, base)
 
 
-QWEN3_8B: dict[str, Any] = {
+QWEN3: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
-    "vocab_size": 151936,
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "tie_word_embeddings": False,
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
 }
 SEVEN = peft_adapters.SEVEN
 
@@ -50,7 +47,7 @@ def asked_here(request: dict[str, Any]) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare each test the 3 seconds of a new process; two tests at the end have real ones."""
+    """Spare each test the 3 seconds of a new process; three tests at the end have real ones."""
     if "real_process" not in request.fixturenames:
         monkeypatch.setattr(module, "_ask", asked_here)
 
@@ -194,8 +191,8 @@ def test_gpt2_without_its_prefix_loads_too(tmp_path: Path) -> None:
         {"model_type": "of-my-own", "auto_map": {"AutoModel": "evil.Model"}},
         {"model_type": 7},
         {},
-        {**QWEN3_8B, "hidden_size": "x"},
-        {**QWEN3_8B, "architectures": ["os.system"], "num_hidden_layers": -1},
+        {**QWEN3, "hidden_size": "x"},
+        {**QWEN3, "architectures": ["os.system"], "num_hidden_layers": -1},
     ],
 )
 def test_a_model_that_cannot_be_built_is_an_answer(config: dict[str, Any]) -> None:
@@ -219,29 +216,44 @@ def test_absent_libraries_are_named_with_the_extra(monkeypatch: pytest.MonkeyPat
     assert caught.value.remedy == "pip install 'reefkit[peft]'"
 
 
-def qwen3_8b() -> tuple[list[Tensor], dict[str, Any], Base]:
-    base = base_from_config(QWEN3_8B, "Qwen3-8B")
-    modules = [m for m in base.modules.values() if m.name.rpartition(".")[2] in SEVEN]
-    tensors = [
-        Tensor(f"{P}{m.name}.lora_{x}.weight", "BF16", shape, 0, 0)
-        for m in modules
-        for x, shape in (("A", (32, m.inputs)), ("B", (m.outputs, 32)))
-    ]
+# The largest process below a small one: a fork of the tests' own process would count as large.
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call([sys.executable, "-m", "reefkit.cli", *sys.argv[1:]])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_qwen3_8b_needs_neither_its_weights_nor_the_network(tmp_path: Path) -> None:
+    write_adapter(tmp_path / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": 32, "lora_alpha": 32, "target_modules": SEVEN}
-    return tensors, config, base
+    config["base_model_name_or_path"] = "Qwen/Qwen3-8B"
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    base, _ = write_base_and_recipe(tmp_path)
+    asked = ["validate", str(tmp_path / "adapter_model.safetensors"), "--base", str(base)]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *asked, "--headers-only", "--load-check", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["load_check"]["ok"]) == (0, True), document
+    kib = int(done.stderr.split()[-1])
+    assert kib < 1 << 20
 
 
-def test_qwen3_8b_needs_neither_its_weights_nor_the_network(
-    real_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_working_folder_is_not_imported_from(
+    real_process: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plain: tuple[Any, Any, Any],
 ) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('the working folder was imported')")
     monkeypatch.chdir(tmp_path)
-    tensors, config, base = qwen3_8b()
-    config["base_model_name_or_path"] = "Qwen/Qwen3-8B"
-    result = load_check(tensors, config, base)
-    assert (len(tensors), result["ok"]) == (504, True)
-    # The largest of all children so far, in KiB.
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20
+    assert load_check(*plain)["ok"]
 
 
 def test_a_process_that_hangs_is_given_up(
