@@ -35,8 +35,9 @@ def scan_content(
 ) -> ContentFacts:
     """Read all data of a shard, up to `jobs` blocks at a time, and tell what it says.
 
-    `progress` is told of the bytes of each block, by one thread at a time. A file that is shorter than its header declares is scanned as far as it goes. Raises the
-    shard's own HeaderError where it has no header.
+    `progress` is told of the bytes of each block, by one thread at a time. A file that is shorter
+    than its header declares is scanned as far as it goes. Raises the shard's own HeaderError where
+    it has no header.
     """
     header = shard.header
     if header is None:
