@@ -25,6 +25,9 @@ _VALUE_WIDTH = 40
 _NOTE_WIDTH = 300
 _MOST_NOTES = 20
 
+# No tensor shows them, and a wrong one loads without a word.
+_SHOWN_ALWAYS = frozenset({"base_model_name_or_path", "lora_alpha", "use_rslora"})
+
 
 @declare(
     "rebuild-config",
@@ -120,7 +123,10 @@ def _report(rebuilt: Rebuilt) -> Iterator[str]:
     rows = [
         (name, shortened(json.dumps(known.written), _VALUE_WIDTH), known.source.value, known.origin)
         for name, known in sorted(fields.items())
-        if known.assumed or known.written != FIELDS[name].neutral or known.source is Source.STATED
+        if known.assumed
+        or known.written != FIELDS[name].neutral
+        or known.source is Source.STATED
+        or name in _SHOWN_ALWAYS
     ]
     yield table(("FIELD", "VALUE", "SOURCE", "FROM"), rows)
     for cause in rebuilt.decision.ledger.explained:

@@ -188,7 +188,9 @@ def _adapter(
         for key in absent - mismatched
         if ADAPTER in key.split(".") and absent.issuperset(shared.get(key, ()))
     ]
-    unexpected = {_without_adapter(key) for key in loaded.unexpected_keys}
+    unexpected = {
+        _without_adapter(key) for key in loaded.unexpected_keys if not _is_copy(key, tensors)
+    }
     deferred: set[str] = set()
     if config.get("monteclora_config"):  # on the meta device PEFT makes the samplers later
         deferred = {name for name in unexpected if _SAMPLER in name and _has_pair(name, tensors)}
@@ -202,6 +204,15 @@ def _adapter(
         "overwrites": sorted(of_base),
         "errors": [line.replace(f".{ADAPTER}", "")[:1000] for line in errors],
     }
+
+
+def _is_copy(key: str, tensors: Mapping[str, object]) -> bool:
+    """Tell a second copy of a saved embedding, which PEFT itself writes for a resized vocabulary.
+
+    What counts is the first, under the module's own name.
+    """
+    whole = key.replace(".modules_to_save.", ".")
+    return whole != key and key in tensors and whole in tensors
 
 
 def _has_pair(sampler: str, tensors: Mapping[str, object]) -> bool:

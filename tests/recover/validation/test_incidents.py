@@ -423,6 +423,8 @@ def test_what_peft_saves_of_a_resized_vocabulary_is_ok(
     result = verdict(tmp_path, base)
     assert (result.missing, result.unexpected, result.mismatched) == ((), (), ())
     assert result.ok
+    if "modules_to_save" in lora_config:
+        assert verdict(tmp_path, base, load_check=True).ok
     (tmp_path / "adapter_config.json").unlink()
     assert verdict(tmp_path, base).ok
 
