@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import ReefError, Unusable
 from ..records.names import printable
-from .adapter.statement import Json
+from ..records.strict_json import Json
 from .checkpoint import Index, JsonFault
 from .folder_listing import Listing, list_tree
 from .json_files import INDEX_LIMIT, gives, read_object

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import Unusable
 from ..records.names import printable
+from ..records.strict_json import Json, parse_object
 from ..records.tool import tool_identity
 from .adapter.config.acceptable import demand_plain_lora, tensors_of
 from .adapter.config.decide import Decision, decide
@@ -20,12 +21,11 @@ from .adapter.config.self_check import Checked, check_written
 from .adapter.config.settings import read_settings
 from .adapter.config.write import Destination, config_text, demand_free, destination, write_both
 from .adapter.recipes.read import read_recipe
-from .adapter.statement import Json, Recipe
+from .adapter.statement import Recipe
 from .adapter.structure import Adapter, read_adapter
 from .base.model import Base
 from .base.open import open_base
 from .checkpoint import Checkpoint
-from .json_files import parse_object
 from .open_checkpoint import open_checkpoint
 
 

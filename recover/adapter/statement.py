@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import cast
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+from ...records.strict_json import Json
 
 
 class Source(str, Enum):

@@ -11,11 +11,11 @@ from itertools import repeat
 
 from ...errors import HeaderError, Unusable
 from ...records.names import printable
-from ..adapter.statement import Json
+from ...records.strict_json import Json, parse_object
 from ..checkpoint import Index
 from ..checkpoint_files import index_from, stays_inside
 from ..formats.safetensors import Header, read_header
-from ..json_files import CONFIG_LIMIT, INDEX_LIMIT, parse_object
+from ..json_files import CONFIG_LIMIT, INDEX_LIMIT
 from .hub_requests import Repository, Unreachable
 
 _FIRST_BYTES = 100_000  # most headers fit

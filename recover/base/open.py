@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import HeaderError, NotPermitted, Unusable
 from ...records.names import printable
-from ..adapter.statement import Json
+from ...records.strict_json import Json
 from ..checkpoint import Index
 from ..checkpoint_files import FoundFiles, NoCheckpoint, find_files, incomplete_sets
 from ..formats.safetensors import Header, coverage, read_header

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...records.names import printable
+from ...records.strict_json import Json
 from ..adapter.expected.by_config import Said
-from ..adapter.statement import TRAINER_FIELDS, Json, Recipe, Source, Statement, agree
+from ..adapter.statement import TRAINER_FIELDS, Recipe, Source, Statement, agree
 from .result import Caution, ConfigFault
 
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from victims import dump_json, mapping, write_checkpoint
 
 from reefkit.errors import NotPermitted, ReefError, Unusable
+from reefkit.records.strict_json import parse_object
 from reefkit.recover.checkpoint import Checkpoint
 from reefkit.recover.formats.safetensors import parse_header, write_header
 from reefkit.recover.formats.safetensors_errors import HeaderTooLarge
-from reefkit.recover.json_files import CONFIG_LIMIT, parse_object
+from reefkit.recover.json_files import CONFIG_LIMIT
 from reefkit.recover.open_checkpoint import open_checkpoint
 from reefkit.recover.ranges import Range
 

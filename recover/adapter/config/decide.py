@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ....records.strict_json import Json
 from ...base.model import Base
-from ..statement import Json, Recipe
+from ..statement import Recipe
 from ..structure import Adapter
 from .evidence import Ledger
 from .identity_field import settle_identity, settle_revision

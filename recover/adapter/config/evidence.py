@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..statement import Json, Source, Statement
+from ....records.strict_json import Json
+from ..statement import Source, Statement
 
 SCHEMA = "reefkit.config-evidence/1"
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, cast
 
 from ....records.names import printable
+from ....records.strict_json import Json
 from ...base.model import Base
 from ...validation.result import ConfigFault
-from ..statement import Json
 from .refusals import Refusal, refusals, refusals_of_base
 from .schema import FIELDS
 

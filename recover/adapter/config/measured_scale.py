@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from ....records.names import printable
+from ....records.strict_json import Json
 from ..kinds import kind_of_module
 from ..patterns import by_pattern
-from ..statement import Json, Source, Statement
+from ..statement import Source, Statement
 from .evidence import Ledger, Side
 from .proof import Proof
 from .ranks import Ranks

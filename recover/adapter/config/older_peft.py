@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ....errors import DoesNotHold, Unusable
+from ....records.strict_json import Json
 from ..patterns import by_pattern
-from ..statement import Json
 from .schema import FIELDS, OLDEST, PEFT_VERSION
 
 _NEWEST = (0, 21)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import cast
 
 from ....records.names import printable
+from ....records.strict_json import Json
 from ...base.model import Base, Module, ModuleKind
 from ..expected.whole import parameters_in_memory, saved_parameters
 from ..patterns import ends_with_any
-from ..statement import Json, Source, Statement
+from ..statement import Source, Statement
 from ..structure import Adapter
 from .evidence import Ledger, Side
 from .naming import modules_in_memory, shortest_tails

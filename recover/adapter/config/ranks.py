@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from ....records.names import printable
+from ....records.strict_json import Json
 from ...base.model import Base
 from ..patterns import by_pattern
-from ..statement import Json, Recipe, Source, Statement
+from ..statement import Recipe, Source, Statement
 from .evidence import Explained, Ledger, Side
 from .proof import Proof
 from .statements import Statements

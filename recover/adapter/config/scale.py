@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from ..statement import Json, Recipe, Source, Statement
+from ....records.strict_json import Json
+from ..statement import Recipe, Source, Statement
 from .evidence import Ledger
 from .measured_scale import ALPHA_FLAG, PATTERN_FLAG, RSLORA_FLAG, ScaleProof, settle_by_proof
 from .proof import Proof

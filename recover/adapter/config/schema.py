@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ....errors import Unusable
-from ..statement import Json
+from ....records.strict_json import Json
 
 PEFT_VERSION = "0.21.2"
 OLDEST = (0, 3)

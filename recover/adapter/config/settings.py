@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from ....errors import Unusable
 from ....records.names import printable
-from ...json_files import parse_object
+from ....records.strict_json import Json, parse_object
 from ..recipes.identity import looks_like_secret, names_a_secret
-from ..statement import TRAINER_FIELDS, Json, Recipe, Source, Statement
+from ..statement import TRAINER_FIELDS, Recipe, Source, Statement
 from .schema import FIELDS, check_value
 
 LABEL = "--set"

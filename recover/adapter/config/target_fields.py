@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from ....records.names import printable
+from ....records.strict_json import Json
 from ...base.model import Base, Module, ModuleKind
 from ..kinds import expert_of, kind_of_module, layer_of
 from ..patterns import ends_with_any, suffixes
-from ..statement import Json, Recipe, Source, Statement
+from ..statement import Recipe, Source, Statement
 from ..targets import selects, targeted_parameters
 from .evidence import Explained, Ledger, Side
 from .naming import modules_in_memory, shortest_endings

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from ....errors import DestinationExists, DoesNotHold, NotPermitted, ReefError, Unusable
 from ....records.documents import read_file, to_text, write_atomically
 from ....records.names import printable
-from ...json_files import CONFIG_LIMIT, parse_object
-from ..statement import Json
+from ....records.strict_json import Json, parse_object
+from ...json_files import CONFIG_LIMIT
 
 CONFIG = "adapter_config.json"
 EVIDENCE = "adapter_config.evidence.json"

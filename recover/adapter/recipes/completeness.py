@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from ..statement import Json
+from ....records.strict_json import Json
 from .document import Document, Kind
 
 _MAX_POSITIONS = 8

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ....errors import Unusable
 from ....records.names import printable
-from ..statement import Json
+from ....records.strict_json import Json
 from .identity import looks_like_secret, names_a_secret
 
 MAX_BYTES = 4 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..statement import Json
+from ....records.strict_json import Json
 from .document import Unresolved
 from .reading import Reading
 from .table import Gate, GateRule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..statement import Json
+from ....records.strict_json import Json
 from . import values
 from .document import Kind, too_large
 from .gates import present

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ....records.names import printable
-from ..statement import Json
+from ....records.strict_json import Json
 from .document import (
     OWN_CONFIGURATIONS,
     Document,

@@ -5,7 +5,7 @@ Facts from Megatron-Bridge at 067f987: lora.py, canonical_lora.py, dora.py and p
 
 from __future__ import annotations
 
-from ..statement import Json
+from ....records.strict_json import Json
 from . import values
 from .document import Kind, Unresolved
 from .gates import present

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..statement import Json
+from ....records.strict_json import Json
 from . import values
 
 # Megatron-Bridge, LoRA and CanonicalLoRA, and its DeepSeek mappings for latent attention.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..statement import Json
+from ....records.strict_json import Json
 from . import values
 from .gates import switched
 from .module_names import megatron

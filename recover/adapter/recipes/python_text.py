@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ....records.names import printable
-from ..statement import Json
+from ....records.strict_json import Json
 from .document import (
     MAX_DEPTH,
     MAX_ENTRIES,

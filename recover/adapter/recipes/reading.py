@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ....errors import Unusable
-from ..statement import Json, Source, Statement
+from ....records.strict_json import Json
+from ..statement import Source, Statement
 from .alternatives import either
 from .completeness import (
     continued_adapter,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..statement import Json
+from ....records.strict_json import Json
 from . import values
 from .document import Document, Entry, Interpolation, Unresolved, too_large
 from .gates import always, positive

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..statement import Json
+from ....records.strict_json import Json
 from .document import Document, Kind
 from .values import Convert
 

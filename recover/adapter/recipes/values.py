@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ....records.names import printable
-from ..statement import Json
+from ....records.strict_json import Json
 from .identity import looks_like_secret, names_a_secret
 
 Convert: TypeAlias = Callable[[Json], Json]

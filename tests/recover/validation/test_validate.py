@@ -14,8 +14,9 @@ from synthetic import CONFIG, MOE, PREFIX, Work, experts, lora, model, modules, 
 from victims import mapping
 
 from reefkit import cli
+from reefkit.records.strict_json import Json
 from reefkit.recover.adapter.config.settings import read_settings
-from reefkit.recover.adapter.statement import Json, Recipe, Source, Statement
+from reefkit.recover.adapter.statement import Recipe, Source, Statement
 from reefkit.recover.base.model import Base
 from reefkit.recover.base.open import open_base
 from reefkit.recover.open_checkpoint import open_checkpoint

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from reefkit.errors import Unusable
+from reefkit.records.strict_json import Json
 from reefkit.recover.adapter.recipes.identity import hub_cache, looks_like_hub_id
 from reefkit.recover.adapter.recipes.read import read_recipe, read_recipe_text
-from reefkit.recover.adapter.statement import Json, Recipe, Source
+from reefkit.recover.adapter.statement import Recipe, Source
 
 TRL = "trl sft --model_name_or_path a/b --use_peft --lora_r 16"
 VERL = (

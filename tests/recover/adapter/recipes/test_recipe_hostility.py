@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from reefkit.errors import Unusable
+from reefkit.records.strict_json import Json
 from reefkit.recover.adapter.recipes.read import read_recipe, read_recipe_text
-from reefkit.recover.adapter.statement import Json, Recipe
+from reefkit.recover.adapter.statement import Recipe
 
 TOKEN = "hf_" + "Zq9" * 12
 
