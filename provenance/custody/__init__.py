@@ -1,0 +1,1 @@
+"""Custody chains read back: links, signed heads, withdrawals."""

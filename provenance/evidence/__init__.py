@@ -1,0 +1,1 @@
+"""Evidence packages and run records."""

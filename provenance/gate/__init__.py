@@ -1,0 +1,1 @@
+"""Gates: pinned cells, artifacts compared bit by bit, and the chain of their reports."""

@@ -1,0 +1,1 @@
+"""Keys and signatures: one key, several carriers, each checkable with a stock tool."""

@@ -1,0 +1,1 @@
+"""Checksum files: one portable dialect is written, every known one is read."""

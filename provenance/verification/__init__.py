@@ -1,0 +1,1 @@
+"""What a verification found, and the forms that it is reported in."""
