@@ -33,8 +33,19 @@ RECOVER = {
     "validate": "Hold a checkpoint against its base, and read every byte.",
     "rebuild-config": "Rebuild adapter_config.json, each field with its source.",
     "repair": "Rebuild a damaged file: header, and pages of other dumps.",
+    "identify": "Say which known checkpoint a file, or a process, holds.",
 }
-ARCHIVE: dict[str, str] = {}
+ARCHIVE = {
+    "manifest": "Record what must be known to find checkpoints again.",
+    "keygen": "Make a key pair, and the line by which others trust it.",
+    "sign": "Sign a folder so that stock tools can check it.",
+    "pack": "Make one evidence zip: manifest, sums, signatures.",
+    "verify": "Check evidence: bytes, signatures, who signed, custody.",
+    "gate": "Run pinned cells, compare bit by bit, judge the chain.",
+    "doctor": "Find what would change evidence bytes in a repository.",
+}
+# Where the module is not called like the command.
+_MODULES = {"reef-archive doctor": "archive_doctor"}
 
 
 class LazyGroup(click.Group):
@@ -57,7 +68,8 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in self._table:
             return None
-        command = import_module(f".commands.{cmd_name.replace('-', '_')}", __package__).command
+        module = _MODULES.get(f"{self.name} {cmd_name}", cmd_name.replace("-", "_"))
+        command = import_module(f".commands.{module}", __package__).command
         assert isinstance(command, click.Command)
         return command
 
@@ -105,9 +117,12 @@ recover = LazyGroup(
 archive = LazyGroup(
     "reef-archive",
     ARCHIVE,
-    """Archive, sign, redact, verify and publish the evidence of training runs.
+    """Sign, pack and verify the evidence of training runs.
 
-    This release has no sub-command yet; reef-recover is complete on its own.
+    \b
+    Once:      reef-archive keygen --out ~/.config/reefkit/lab --identity evidence@lab
+    A run:     reef-archive pack RUN_DIR --out evidence.zip --key ~/.config/reefkit/lab --no-redact
+    Reviewers: reef-archive verify evidence.zip --signers lab.allowed_signers
     """,
 )
 

@@ -33,48 +33,80 @@ def python(script: str, *arguments: str) -> Answer:
     return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr))
 
 
+HELP = """
+import sys
+from reefkit.cli import archive, recover, run
+sys.exit(run({"recover": recover, "archive": archive}[sys.argv[1]], sys.argv[2:]))
+"""
+
+
 # --- help ----------------------------------------------------------------------------------------
 
 
-def test_the_help_lists_every_command_with_what_it_does() -> None:
-    answer = reef("--help")
+COMMANDS = {"recover": (recover, RECOVER), "archive": (archive, ARCHIVE)}
+NAMED = [(group, name) for group, (_, table) in COMMANDS.items() for name in table]
+
+
+def help_of(group: str, *words: str) -> str:
+    answer = python(HELP, group, *words, "--help")
     assert (answer.code, answer.err) == (0, "")
-    commands = answer.out.partition("Commands:\n")[2].split("\n\n")[0]
+    return answer.out
+
+
+def command_of(group: str, name: str) -> click.Command:
+    commands, _ = COMMANDS[group]
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    return command
+
+
+@pytest.mark.parametrize("group", COMMANDS)
+def test_the_help_lists_every_command_with_what_it_does(group: str) -> None:
+    commands = help_of(group).partition("Commands:\n")[2].split("\n\n")[0]
     listed = [line.split(maxsplit=1) for line in commands.splitlines() if line.strip()]
-    assert listed == [[name, text] for name, text in RECOVER.items()]
+    assert listed == [[name, text] for name, text in COMMANDS[group][1].items()]
 
 
-@pytest.mark.parametrize("name", RECOVER)
-def test_the_help_of_each_command_loads_and_has_examples(name: str) -> None:
-    answer = reef(name, "--help")
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out.startswith("Usage: ")
-    assert f"  reef-recover {name}" in answer.out.partition("Examples:\n")[2]
+@pytest.mark.parametrize(("group", "name"), NAMED)
+def test_the_help_of_each_command_loads_and_has_examples(group: str, name: str) -> None:
+    text = help_of(group, name)
+    assert text.startswith("Usage: ")
+    assert f"  reef-{group} {name}" in text.partition("Examples:\n")[2]
     for option in ("--json", "--quiet", "--debug"):
-        assert option in answer.out
+        assert option in text
 
 
-def examples(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip().startswith("reef-recover ")]
+def examples(text: str, group: str) -> list[str]:
+    lines = (line.strip() for line in text.splitlines())
+    return [line[line.index(f"reef-{group} ") :] for line in lines if f"reef-{group} " in line]
 
 
-@pytest.mark.parametrize("name", [None, *RECOVER])
-def test_every_example_is_a_command_line_that_is_understood(name: str | None) -> None:
-    lines = examples(reef(name, "--help").out if name else reef("--help").out)
+@pytest.mark.parametrize(("group", "name"), NAMED)
+def test_every_example_is_a_command_line_that_is_understood(group: str, name: str) -> None:
+    epilog = help_of(group, name).partition("Examples:\n")[2]
+    lines = examples(epilog, group)
     assert len(lines) >= 2
     for line in lines:
-        _, name, *arguments = shlex.split(line.partition(" | ")[0].partition("  ")[0])
-        command = recover.get_command(click.Context(recover), name)
-        assert command is not None
-        context = click.Context(command)
-        command.make_parser(context).parse_args(arguments)
+        understood(group, line)
 
 
-@pytest.mark.parametrize("name", RECOVER)
-def test_every_option_says_what_it_does(name: str) -> None:
-    command = recover.get_command(click.Context(recover), name)
-    assert command is not None
-    for parameter in command.params:
+@pytest.mark.parametrize("group", COMMANDS)
+def test_the_examples_of_the_whole_are_understood(group: str) -> None:
+    lines = examples(help_of(group).partition("Options:")[0].partition("\n\n")[2], group)
+    assert len(lines) >= 3
+    for line in lines:
+        understood(group, line)
+
+
+def understood(group: str, line: str) -> None:
+    _, name, *arguments = shlex.split(line.partition(" | ")[0].partition("  ")[0])
+    command = command_of(group, name)
+    command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+@pytest.mark.parametrize(("group", "name"), NAMED)
+def test_every_option_says_what_it_does(group: str, name: str) -> None:
+    for parameter in command_of(group, name).params:
         assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None)
 
 
@@ -122,9 +154,8 @@ def test_no_argument_at_all_shows_the_help_and_is_wrong_usage() -> None:
     assert answer.out.startswith("Usage: ")
 
 
-def test_the_archive_says_what_it_cannot_do_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ARCHIVE == {}
-    assert run(archive, ["push", "--json"]) == 2
+def test_a_command_that_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(archive, ["burn", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["code"] == "Usage"
 
 
