@@ -18,6 +18,7 @@ from click._termui_impl import ProgressBar
 from ..errors import DestinationExists, DoesNotHold, NothingFound, Unusable
 from ..records.documents import to_text
 from ..records.names import printable
+from ..recover.custody.of_dump import record_dump
 from ..recover.dump import Dump, Request, dump
 from ..recover.held import HeldFiles
 from ..recover.routes import Route, Wanted
@@ -93,7 +94,7 @@ def run(terminal: Terminal, options: Options) -> int:
             if folder is None:
                 recovery = _to_stream(held, request, progress)
             else:
-                recovery = _to_folder(held, request, progress, folder, options.force)
+                recovery = _to_folder(terminal, held, request, progress, folder, options.force)
     for line in _summary(recovery):
         if streams:
             terminal.warn(line)
@@ -114,6 +115,8 @@ def _with_proofs(terminal: Terminal, recovery: Recovery, options: Options) -> in
     proofs = prove(checkpoints_of(file.path for file in recovery.files), known)
     terminal.document({**recovery.to_json(), "proofs": [proof.to_json() for proof in proofs]})
     for proof in proofs:
+        for warning in proof.unrecorded:
+            terminal.warn(warning)
         for line in proof_lines(proof):
             terminal.product(line)
         for error in proof.errors:
@@ -168,7 +171,12 @@ def _to_stream(held: HeldFiles, request: Request, progress: Progress) -> Recover
 
 
 def _to_folder(
-    held: HeldFiles, request: Request, progress: Progress, path: str, force: bool
+    terminal: Terminal,
+    held: HeldFiles,
+    request: Request,
+    progress: Progress,
+    path: str,
+    force: bool,
 ) -> Recovery:
     folder = OutputFolder(path, force=force)
     try:
@@ -187,6 +195,9 @@ def _to_folder(
             if error.errno in _FULL:
                 raise _full(path, request) from None
             raise unwritable(path, error) from None
+        warning = record_dump(folder, recovery, anew=earlier is None)
+        if warning is not None:
+            terminal.warn(warning)
         absolute = os.path.abspath(path)
         return replace(
             recovery, files=tuple(f.at(os.path.join(absolute, f.path)) for f in recovery.files)

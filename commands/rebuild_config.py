@@ -146,6 +146,8 @@ def _remarks(rebuilt: Rebuilt) -> Iterator[str]:
     for caution in ledger.cautions:
         yield f"Note: {caution}"
     yield from _notes(rebuilt.decision.recipes)
+    if rebuilt.unrecorded is not None:
+        yield rebuilt.unrecorded
     flags = list(dict.fromkeys(need.flag for need in ledger.needs))
     if flags:
         yield f"State what is missing: {' '.join(flags)}; or give the run's recipe with --recipe."

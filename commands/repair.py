@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..recover.repair.header_sources import HeaderSources
     from ..recover.repair.places import Place
     from ..recover.repair.result import Change, Damaged, Repair
-    from ..recover.repair.stage import Request
+    from ..recover.repair.stage import Plan, Request
 
 _SHOWN = 12
 _RANGE = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
@@ -172,6 +172,7 @@ def command(
                 worked_out = stage.plan(request)
                 if worked_out.writes:
                     result = stage.write(worked_out, place)
+                    _record(terminal, asked, request, worked_out, result)
                 else:
                     result = stage.check_digest(worked_out)
     terminal.document(result.to_json())
@@ -179,6 +180,26 @@ def command(
     if asked.check and result.changes:
         return ExitCode.DOES_NOT_HOLD
     return result.exit_code
+
+
+def _record(
+    terminal: Terminal, asked: _Options, request: Request, worked_out: Plan, result: Repair
+) -> None:
+    """Add a link to the chain of custody, or say why there is none."""
+    from ..recover.custody.of_repair import repaired
+    from ..recover.custody.place import chain_folder
+
+    assert result.path is not None and worked_out.composed is not None
+    named = (*asked.manifests, *asked.recipes, asked.base, asked.index)
+    warning = repaired(
+        chain_folder(Path(result.path).parent),
+        request.copies,
+        worked_out.composed,
+        result,
+        [Path(name) for name in named if name],
+    )
+    if warning is not None:
+        terminal.warn(warning)
 
 
 @contextlib.contextmanager

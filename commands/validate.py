@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import os
 import sys
 from collections.abc import Generator
 from dataclasses import replace
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import Unusable
+from ..records.custody_lines import FILE as CUSTODY
 from ..recover.routes import Wanted
 from .frame import Terminal, declare, human_size, with_options
 
 if TYPE_CHECKING:
     from ..recover.adapter.statement import Recipe
     from ..recover.base.model import Base
+    from ..recover.checkpoint import Checkpoint
+    from ..recover.validation.result import Validation
 
 _LARGE = 1 << 30
 _NO_BASE = (
@@ -143,6 +147,9 @@ def command(
                 )
                 request = replace(request, progress=bar.update)
         result = validate(checkpoint, request)
+        warning = _recorded(Path(path), checkpoint, result)
+    if warning is not None:
+        terminal.warn(warning)
     if terminal.as_json:
         terminal.document(result.to_json())
     else:
@@ -150,6 +157,15 @@ def command(
 
         terminal.product(report(result, quiet=terminal.quiet))
     return int(result.exit_code)
+
+
+def _recorded(path: Path, checkpoint: Checkpoint, result: Validation) -> str | None:
+    """Add a link to the chain of custody that a folder has; say why that failed."""
+    if not os.path.lexists(path / CUSTODY):
+        return None
+    from ..recover.custody.of_checkpoint import validated
+
+    return validated(path, checkpoint, result)
 
 
 def _base(operand: str | None, no_base: bool) -> Base | None:

@@ -23,8 +23,14 @@ class FindingKind(str, Enum):
     NORMAL_FORM = "normal-form"
     NOT_REQUIRED = "not-required"
     SUPERSEDED = "superseded"
+    RESUMED = "resumed"
     REWRITTEN_COMMIT = "rewritten-commit"
     NOT_REDACTED = "not-redacted"
+    UNLISTED = "unlisted"
+    IGNORED_PATHS = "ignored-paths"
+    UNSIGNED_HEAD = "custody-without-head"
+    UNCHECKED_TIMESTAMP = "timestamp-not-checked"
+    CLAIMED = "claimed"
     # the signer
     UNSIGNED = "unsigned"
     UNKNOWN_SIGNER = "unknown-signer"
@@ -81,8 +87,14 @@ _NOTES = {
     FindingKind.NORMAL_FORM,
     FindingKind.NOT_REQUIRED,
     FindingKind.SUPERSEDED,
+    FindingKind.RESUMED,
     FindingKind.REWRITTEN_COMMIT,
     FindingKind.NOT_REDACTED,
+    FindingKind.UNLISTED,
+    FindingKind.IGNORED_PATHS,
+    FindingKind.UNSIGNED_HEAD,
+    FindingKind.UNCHECKED_TIMESTAMP,
+    FindingKind.CLAIMED,
 }
 _SIGNER = {
     FindingKind.UNSIGNED,

@@ -23,7 +23,7 @@ def new_file(path: Path, *, force: bool = False, mode: int = 0o666) -> Generator
     system. Raises DestinationExists, and Unusable where nothing can be written.
     """
     refuse_existing(path, force=force)
-    temporary = path.with_name(f".{zlib.crc32(os.fsencode(path.name)):08x}.reefkit.tmp")
+    temporary = temporary_of(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -41,6 +41,11 @@ def new_file(path: Path, *, force: bool = False, mode: int = 0o666) -> Generator
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def temporary_of(path: Path) -> Path:
+    """Give the name that the file has until it is whole, and that a crash may leave behind."""
+    return path.with_name(f".{zlib.crc32(os.fsencode(path.name)):08x}.reefkit.tmp")
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

@@ -15,13 +15,13 @@ _DEEPEST = 64
 _MOST_CONTAINERS = 1_000_000
 
 
-def parse_object(data: bytes, label: str) -> dict[str, Json]:
+def parse_object(data: bytes, label: str, *, containers: int = _MOST_CONTAINERS) -> dict[str, Json]:
     """Parse one JSON object by RFC 8259; a name that stands twice in an object is refused.
 
     Raises Unusable with one sentence that begins with `label`.
     """
-    if data.count(b"{") + data.count(b"[") > _MOST_CONTAINERS:
-        raise _refused(label, f"holds more than {_MOST_CONTAINERS:,} objects and lists")
+    if data.count(b"{") + data.count(b"[") > containers:
+        raise _refused(label, f"holds more than {containers:,} objects and lists")
     try:
         document: Json = json.loads(
             data.decode("utf-8"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import HeaderError, NothingFound, Unusable
+from ..records.custody_lines import FILE as CUSTODY
 from ..records.names import decoded, printable
 from .comparison.result import Comparison, FirstDifference, Result, combine
 from .comparison.tensors import Checkpoint, compare_tensors
@@ -24,7 +25,7 @@ __all__ = ["Comparison", "FileReadable", "Readable", "Result", "compare", "compa
 # take longer than to read and compare it.
 _BLOCK = 64 << 10
 _PREFIX = 64
-_RECORD = "recovery.json"
+_RECORDS = ("recovery.json", CUSTODY)
 _MAP_SUFFIX = ".rescue.map"
 
 
@@ -98,7 +99,7 @@ def _list(folder: Path) -> tuple[dict[str, Path], int]:
                 )
         for name in names:
             path = Path(parent, name)
-            if name == _RECORD or name.endswith(_MAP_SUFFIX):
+            if name in _RECORDS or name.endswith(_MAP_SUFFIX):
                 continue
             if _is_regular(path):
                 files[str(path.relative_to(folder))] = path

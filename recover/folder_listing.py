@@ -17,6 +17,7 @@ _SUFFIX = ".safetensors"
 _PARTIAL = ".partial"
 _INDEX_SUFFIX = ".safetensors.index.json"
 _RECORD = "recovery.json"
+_CUSTODY = "custody.jsonl"
 _NO_WEIGHTS = (".rescue.map", ".json", ".jinja", ".md", ".txt", ".yaml", ".yml", ".py", ".log")
 _PREFIX = 64
 _TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9]{6}|.*\.tmp", re.DOTALL)
@@ -97,7 +98,7 @@ class Listing:
             self.pickles.append(path)
         elif name == _RECORD:
             self.is_dump = True
-        elif not name.endswith(_NO_WEIGHTS):
+        elif name != _CUSTODY and not name.endswith(_NO_WEIGHTS):
             self.others.setdefault(whole, path)
 
     def _add_weights(self, name: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from ..errors import DoesNotHold, NothingFound, NotPermitted, Unusable
+from ..records.custody_lines import FILE as CUSTODY
 from ..records.names import decoded, printable
 from .formats.sniff import Kind
 from .held import HeldFiles
@@ -72,7 +73,7 @@ def open_operand(operand: str, wanted: Wanted) -> Generator[Readable, None, None
     pid_text, _, pattern = operand.partition(":")
     with HeldFiles(int(pid_text), pinned=True) as held:
         candidate = _only_match(operand, matching(held.scan.candidates, pattern))
-        with _open_candidate(held, candidate, wanted) as readable:
+        with open_candidate(held, candidate, wanted) as readable:
             yield readable
 
 
@@ -98,7 +99,7 @@ def open_in_process(
         if not found:
             raise _no_match(operand)
         yield tuple(
-            (candidate, stack.enter_context(_open_candidate(held, candidate, wanted)))
+            (candidate, stack.enter_context(open_candidate(held, candidate, wanted)))
             for candidate in sorted(found, key=lambda c: c.name)
         )
 
@@ -108,7 +109,9 @@ def only_file(folder: Path) -> Path:
     files = [
         path
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != RECORD and not path.name.endswith(_RECORD_SUFFIXES)
+        if path.is_file()
+        and path.name not in (RECORD, CUSTODY)
+        and not path.name.endswith(_RECORD_SUFFIXES)
     ]
     if len(files) != 1:
         raise Unusable(
@@ -139,9 +142,10 @@ def _no_match(operand: str) -> NothingFound:
 
 
 @contextlib.contextmanager
-def _open_candidate(
+def open_candidate(
     held: HeldFiles, candidate: Candidate, wanted: Wanted
 ) -> Generator[Readable, None, None]:
+    """Open what a process holds: the file, or what its memory has of it. Raises NotPermitted."""
     label = f"{candidate.pid}:{printable(decoded(candidate.name))}"
     file = held.sources.get((candidate.device, candidate.inode))
     if file is not None and wanted is not Wanted.MEMORY:

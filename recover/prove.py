@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ExitCode, ReefError
@@ -19,6 +20,8 @@ from .base.model import Base
 from .base.open import open_base
 from .checkpoint import Checkpoint
 from .checkpoint_files import incomplete_sets
+from .custody.of_checkpoint import validated
+from .custody.place import chain_folder
 from .open_checkpoint import open_checkpoint
 from .rebuild_config import Rebuilt, beside, rebuild, recipe_at, written
 from .validate import Request, validate
@@ -40,12 +43,16 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proven of one recovered checkpoint; an error stands where a step could not judge."""
+    """What is proven of one recovered checkpoint; an error stands where a step could not judge.
+
+    `unrecorded` says why custody has no link about a step.
+    """
 
     path: str
     validation: Validation | None
     rebuilt: Rebuilt | None
     errors: tuple[ReefError, ...] = field(default=())
+    unrecorded: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -112,6 +119,7 @@ def prove(checkpoints: Iterable[Saved], known: Knowledge) -> tuple[Proof, ...]:
             recipes=[recipe_at(recipe) for recipe in known.recipes],
             settings=known.settings,
             force=known.force,
+            named_recipes=known.recipes,
         )
     except ReefError as error:
         return tuple(Proof(saved.path, None, None, (error,)) for saved in checkpoints)
@@ -148,24 +156,29 @@ class _Run:
     recipes: Sequence[Recipe]
     settings: tuple[str, ...]
     force: bool
+    named_recipes: tuple[str, ...]
     taken: set[Destination] = field(default_factory=set[Destination])
 
     def prove(self, saved: Saved) -> Proof:
         """Do what can be done of one checkpoint, and keep each error that stops a step."""
         errors: list[ReefError] = []
+        unrecorded: list[str] = []
         validation: Validation | None = None
         rebuilt: Rebuilt | None = None
         try:
             with _opened(saved) as checkpoint:
                 try:
                     validation = self._validated(checkpoint)
+                    place = chain_folder(Path(os.path.dirname(saved.files[0])))
+                    if warning := validated(place, checkpoint, validation):
+                        unrecorded.append(warning)
                 except ReefError as error:
                     errors.append(error)
                 if _may_be_an_adapter(checkpoint, validation):
                     rebuilt = self._rebuilt(checkpoint)
         except ReefError as error:
             errors.append(error)
-        return Proof(saved.path, validation, rebuilt, tuple(errors))
+        return Proof(saved.path, validation, rebuilt, tuple(errors), tuple(unrecorded))
 
     def _validated(self, checkpoint: Checkpoint) -> Validation:
         stated = read_settings(self.settings) if self.settings else None
@@ -181,7 +194,8 @@ class _Run:
         if place in self.taken or (not self.force and not is_ours(place)):
             demand_free(place)
         settings = read_settings(self.settings)
-        rebuilt = written(rebuild(checkpoint, self.base, self.recipes, settings), place)
+        made = rebuild(checkpoint, self.base, self.recipes, settings)
+        rebuilt = written(made, place, checkpoint, self.named_recipes)
         self.taken.add(place)
         return rebuilt
 

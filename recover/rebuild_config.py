@@ -33,7 +33,7 @@ from .open_checkpoint import open_checkpoint
 class Rebuilt:
     """A decision with what it was made from; `text` is the configuration as it is written.
 
-    `written` are the files, once they are.
+    `written` are the files, once they are; `unrecorded` says why custody has no link of that.
     """
 
     label: str
@@ -43,6 +43,7 @@ class Rebuilt:
     base: Base | None = field(repr=False)
     measured: ScaleProof | None = None
     written: tuple[Path, ...] = ()
+    unrecorded: str | None = None
 
     @property
     def complete(self) -> bool:
@@ -171,11 +172,13 @@ def rebuild_config(request: Request, progress: Progress | None = None) -> Rebuil
         rebuilt = rebuild(
             checkpoint, base, recipes, settings, measure=measure, for_peft=request.for_peft
         )
-    return written(rebuilt, place)
+        return written(rebuilt, place, checkpoint, request.recipes)
 
 
-def written(rebuilt: Rebuilt, place: Destination) -> Rebuilt:
-    """Write a complete result and say so in it; an incomplete one stays as it is.
+def written(
+    rebuilt: Rebuilt, place: Destination, checkpoint: Checkpoint, recipes: Sequence[str]
+) -> Rebuilt:
+    """Write a complete result, say so in it and in custody; an incomplete one stays as it is.
 
     Raises DoesNotHold, NotPermitted.
     """
@@ -183,7 +186,12 @@ def written(rebuilt: Rebuilt, place: Destination) -> Rebuilt:
         return rebuilt
     finished = replace(rebuilt, written=place.paths)
     write_both(place, rebuilt.text, finished.to_json())
-    return finished
+    from .custody import of_checkpoint
+    from .custody.place import chain_folder
+
+    folder = chain_folder(place.folder)
+    warning = of_checkpoint.rebuilt(folder, checkpoint, recipes, finished)
+    return replace(finished, unrecorded=warning)
 
 
 def recipe_at(path: str) -> Recipe:

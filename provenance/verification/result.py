@@ -60,13 +60,26 @@ class SignerReport:
 
 @dataclass(frozen=True)
 class Verification:
-    """What became of a target. `checked` counts files whose digest was computed and compared."""
+    """What became of a target. `checked` counts files whose digest was computed and compared.
+
+    `files` are their names. `base` is the folder that the members lie in, `container` the one
+    file that holds them, or None; `lists` are
+    the members that listed them.
+    """
 
     target: str
     checked: int
     findings: tuple[Finding, ...]
     signers: tuple[SignerReport, ...]
     integrity_only: bool = False
+    files: tuple[str, ...] = ()
+    base: str | None = None
+    container: str | None = None
+    lists: tuple[str, ...] = ()
+
+    def counts(self, finding: Finding) -> bool:
+        """Tell whether a finding weighs in the verdict."""
+        return not (self.integrity_only and finding.gravity is Gravity.UNTRUSTED)
 
     @property
     def verdict(self) -> Verdict:
@@ -74,10 +87,7 @@ class Verification:
         return _VERDICTS[max(self._gravities(), default=Gravity.NOTE)]
 
     def _gravities(self) -> Sequence[Gravity]:
-        found = [finding.gravity for finding in self.findings]
-        if self.integrity_only:
-            return [gravity for gravity in found if gravity is not Gravity.UNTRUSTED]
-        return found
+        return [finding.gravity for finding in self.findings if self.counts(finding)]
 
     @property
     def exit_code(self) -> ExitCode:
@@ -92,6 +102,7 @@ class Verification:
             "verdict": self.verdict.value,
             "integrity_only": self.integrity_only,
             "checked": self.checked,
+            "lists": [decoded(name) for name in self.lists],
             "findings": [
                 {
                     "kind": finding.kind.value,

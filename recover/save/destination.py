@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import cast
 
 from ...errors import DestinationExists, Unusable
+from ...records.custody_lines import FILE as CUSTODY
 from ...records.documents import read_file, to_text, write_atomically
 from ...records.names import printable
 from .. import linux
@@ -190,7 +191,7 @@ class OutputFolder:
         self.path = path
         self._force = force
         self._outputs: list[FolderOutput] = []
-        self._files: set[bytes] = {RECORD.encode()}
+        self._files: set[bytes] = {RECORD.encode(), CUSTODY.encode()}
         self._folders: set[bytes] = set()
         try:
             os.makedirs(path, exist_ok=True)
@@ -218,6 +219,11 @@ class OutputFolder:
         while self._outputs:
             self._outputs.pop().close()
         os.close(self.fd)
+
+    @property
+    def took_over(self) -> bool:
+        """Tell whether a file goes on from what an interrupted run had read."""
+        return any(output.earlier is not None for output in self._outputs)
 
     def has(self, path: str) -> bool:
         """Tell whether a file stands at a path relative to the folder."""

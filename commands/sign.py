@@ -1,0 +1,109 @@
+"""`reef-archive sign`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import ExitCode
+from ..records.names import printable
+from .frame import Terminal, counted, declare, with_options
+from .key_options import key_options, open_signer, refuse_key_inside
+
+if TYPE_CHECKING:
+    from ..provenance.sign.key import Signer
+    from ..provenance.sign.stage import SignedPlace
+
+_LARGE = 1 << 28
+
+
+@declare(
+    "sign",
+    help_text="""Sign a folder so that it can be checked without this program.
+
+    TARGET is a folder, or one checksum file. In a folder all files are hashed, SHA256SUMS is
+    written, and beside it one signature for each stock tool: ssh-keygen, openssl, cosign,
+    model_signing (with Ed25519: ssh-keygen, openssl, minisign). VERIFY.md in the folder says how
+    they are checked. An SHA256SUMS that is there already must say exactly what is there; it is not
+    changed. Of a checksum file alone only the signatures are written: its files are not read.
+
+    Signing again with the same key changes nothing. A second signer gives --add.
+    """,
+    examples="""
+reef-archive sign evidence/ --key ~/.config/reefkit/lab
+reef-archive sign evidence/ --agent --identity reviewer@lab --add
+reef-archive sign SHA256SUMS --key lab --timestamp https://tsa.example.org
+""",
+)
+@with_options(
+    click.argument("target", type=click.Path(path_type=Path)),
+    *key_options,
+    click.option("--add", is_flag=True, help="Sign what others have signed already."),
+    click.option("--timestamp", "authority", metavar="URL",
+                 help="Also have an RFC 3161 authority say when; needs the network."),
+    click.option("--force", is_flag=True, help="Replace the first signer's signatures."),
+)  # fmt: skip
+def command(
+    terminal: Terminal,
+    target: Path,
+    key: Path | None,
+    agent: bool,
+    identity: str | None,
+    passphrase_file: Path | None,
+    add: bool,
+    authority: str | None,
+    force: bool,
+) -> int:
+    """Write the sums and the signatures, and say which."""
+    from ..provenance.sign.stage import Order, sign_file, sign_folder
+
+    if target.is_dir():
+        refuse_key_inside(key, target)
+    signer, name = open_signer(key, agent, identity, passphrase_file)
+    with contextlib.ExitStack() as stack:
+        order = Order(
+            signer,
+            name,
+            add=add,
+            force=force,
+            timestamp=None if authority is None else _timestamp(authority),
+            progress=_bar(stack) if terminal.shows_progress else None,
+        )
+        done = sign_folder(target, order) if target.is_dir() else sign_file(target, order)
+    terminal.document(done.to_json())
+    for file in done.written:
+        terminal.product(printable(file))
+    terminal.say(_summary(done, signer))
+    return ExitCode.HOLDS
+
+
+def _timestamp(url: str) -> Callable[[bytes], bytes]:
+    from ..provenance.sign.timestamp import fetch
+
+    return lambda sums: fetch(url, sums)
+
+
+def _bar(stack: contextlib.ExitStack) -> Callable[[int], Callable[[int], object]]:
+    def start(total: int) -> Callable[[int], object]:
+        if total < _LARGE:
+            return lambda _count: None
+        bar = click.progressbar(length=total, label="Hashing", file=sys.stderr)
+        return stack.enter_context(bar).update
+
+    return start
+
+
+def _summary(done: SignedPlace, signer: Signer) -> str:
+    where = "" if done.slot == 1 else f" as signer {done.slot}"
+    text = f"Signed by {printable(done.identity)}{where}, {done.fingerprint}: "
+    text += ", ".join(dict.fromkeys(done.schemes)) + f"; {counted(len(done.written), 'new file')}."
+    if signer.public.algorithm == "ssh-ed25519" and not signer.only_sshsig:
+        text += "\ncosign and model_signing do not take Ed25519: no .sigstore.json, no model.sig."
+    elif signer.only_sshsig:
+        text += "\nSuch a key signs nothing but SSHSIG: only ssh-keygen and reef-archive verify it."
+    return text

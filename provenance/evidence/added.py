@@ -1,0 +1,74 @@
+"""What a package holds beside its content: manifest, custody, sums, signatures, instructions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from ...records.custody import Action, Artifact, Link, extended
+from ...records.custody_lines import FILE as CUSTODY
+from ...records.manifest import FileEntry, Manifest
+from ..custody.head import HEAD, head_document
+from ..sign import sshsig
+from ..sign.carriers import SUMS, Form, carrier_name
+from ..sign.companions import CUSTODY_HEAD_SIGNATURE, key_files
+from ..sign.key import Signer
+from ..sign.signatures import sign_sums
+from ..sums.write import write_sums
+from .package_names import MANIFEST
+
+STAGE = "pack"
+NOT_REDACTED = "none"
+
+
+def added_files(
+    manifest: Manifest,
+    custody: bytes,
+    signer: Signer | None,
+    identity: str | None,
+    *,
+    epoch: int | None,
+    timestamp: Callable[[bytes], bytes] | None,
+) -> dict[str, bytes]:
+    """Make everything that is not content; give names with bytes. Raises what the signer raises.
+
+    `custody` is the chain so far; it goes on with the link of this stage. `epoch` is the second
+    that the link is dated with, None for no date.
+    """
+    made = {MANIFEST: manifest.to_bytes(), CUSTODY: extended(custody, _link(manifest, epoch))}
+    if signer is not None and identity is not None:
+        head = head_document(made[CUSTODY])
+        made[HEAD] = head
+        made[CUSTODY_HEAD_SIGNATURE] = sshsig.sign(signer, head, sshsig.CUSTODY_NAMESPACE)
+        made.update(key_files(signer, identity, custody=True))
+    digests = {
+        **{entry.path: entry.sha256 for entry in manifest.files},
+        **{name: hashlib.sha256(data).hexdigest() for name, data in made.items()},
+    }
+    made[SUMS] = sums = write_sums(digests)
+    if signer is not None:
+        made.update(sign_sums(sums, digests, signer))
+        if timestamp is not None:
+            made[carrier_name(Form.TIMESTAMP, 1)] = timestamp(sums)
+    return made
+
+
+def _link(manifest: Manifest, epoch: int | None) -> Link:
+    """Say what was packed. No run id: packing the same again gives the same link."""
+    return Link(
+        STAGE,
+        outputs=[_artifact(entry) for entry in manifest.files],
+        run_id=None,
+        time=None if epoch is None else _rfc3339(epoch),
+        facts={"redaction": NOT_REDACTED},
+    )
+
+
+def _artifact(entry: FileEntry) -> Artifact:
+    action = None if entry.header is None else Action.CARRIED
+    return Artifact(entry.path, entry.sha256, entry.size, action=action)
+
+
+def _rfc3339(epoch: int) -> str:
+    return datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

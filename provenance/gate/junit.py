@@ -1,0 +1,281 @@
+"""Read JUnit XML, count it anew, and join it to a gate: skipped is not passed, nothing is no pass.
+
+What pytest, GoogleTest, Maven Surefire and others write: `testsuites` and `testsuite`, nested as
+deep as they like, with `testcase` in them. The counts in attributes are held against the cases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ...records.names import printable
+from .chain import Findings
+from .junit_xml import Node, read_xml
+from .model import CellStatus, ChainCell, GateVerdict
+
+_SHOWN = 8
+_SUITES = ("testsuites", "testsuite")
+_NOT_RUN = frozenset({"notrun", "disabled", "suppressed"})
+_FLAKY = frozenset({"flakyFailure", "flakyError"})
+
+
+class CaseStatus(str, Enum):
+    """What became of a test; only the first is a pass."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    FLAKY = "flaky"
+
+
+_BAD = (CaseStatus.FAILED, CaseStatus.ERROR)
+_NO_PASS = (CaseStatus.SKIPPED, CaseStatus.XFAILED, CaseStatus.FLAKY)
+
+
+@dataclass(frozen=True)
+class JUnitCase:
+    """A test; `id` is `classname::name`, `reason` what it says of not passing."""
+
+    id: str
+    status: CaseStatus
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class JUnitReport:
+    """A report; `disagreements` are sentences on attributes that the cases do not bear out."""
+
+    label: str
+    cases: tuple[JUnitCase, ...]
+    disagreements: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Count the cases by status, every status, and in all."""
+        found = Counter(case.status for case in self.cases)
+        return {status.value: found[status] for status in CaseStatus} | {"tests": len(self.cases)}
+
+    @property
+    def twice(self) -> tuple[str, ...]:
+        """Give the ids that are there more than once."""
+        return tuple(each for each, count in Counter(c.id for c in self.cases).items() if count > 1)
+
+
+@dataclass(frozen=True)
+class JoinedTests:
+    """Reports together: their counts, what is missing, and what all that comes to."""
+
+    reports: tuple[JUnitReport, ...]
+    missing: tuple[str, ...]
+    verdict: GateVerdict
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Give the sums of all reports' counts."""
+        total: Counter[str] = Counter()
+        for report in self.reports:
+            total.update(report.counts)
+        return {name: total[name] for name in (*(s.value for s in CaseStatus), "tests")}
+
+    def cell(self, name: str = "junit") -> ChainCell:
+        """Give the cell that stands for the tests in a chain; its reason has the counts."""
+        status = {
+            GateVerdict.PASSED: CellStatus.PASSED,
+            GateVerdict.FAILED: CellStatus.FAILED,
+            GateVerdict.INCOMPLETE: CellStatus.SKIPPED if self.reports else CellStatus.MISSING,
+        }[self.verdict]
+        if status is CellStatus.PASSED:
+            return ChainCell(name, status, compared=self.counts["tests"])
+        return ChainCell(name, status, " ".join(each for each in self.reasons[:3]))
+
+    def add_to(self, findings: Findings) -> None:
+        """Add what was found to that of a chain."""
+        worst = self.verdict is GateVerdict.FAILED
+        (findings.failed if worst else findings.incomplete).extend(self.reasons)
+        for note in self.notes:
+            findings.note(note)
+
+    def to_json(self) -> dict[str, object]:
+        """Give the JSON form."""
+        return {
+            "verdict": self.verdict.value,
+            "counts": self.counts,
+            "reports": {report.label: report.counts for report in self.reports},
+            "missing": list(self.missing),
+            "reasons": list(self.reasons),
+            "notes": list(self.notes),
+        }
+
+
+def read_junit(data: bytes, label: str) -> JUnitReport:
+    """Read a report; `label` must be fit to print. Raises Unusable for what is none."""
+    root, fault = read_xml(data, label)
+    if root.name not in _SUITES:
+        raise fault(f"is no JUnit report: it begins with `{printable(root.name[:60])}`")
+    cases: list[JUnitCase] = []
+    disagreements: list[str] = []
+    _count(root, label, cases, disagreements)
+    for case in cases:
+        if not case.id:
+            raise fault("has a test without a name")
+    return JUnitReport(label, tuple(cases), tuple(dict.fromkeys(disagreements)))
+
+
+@dataclass
+class _Sums:
+    tests: int = 0
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+    disabled: int = 0
+
+    def add(self, other: _Sums) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+def _count(
+    suite: Node, label: str, cases: list[JUnitCase], disagreements: list[str]
+) -> tuple[_Sums, _Sums]:
+    """Collect the cases of a suite; give the sums of its own, and of all below it."""
+    own, total = _Sums(), _Sums()
+    for child in suite.children:
+        if child.name in _SUITES:
+            total.add(_count(child, label, cases, disagreements)[1])
+        elif child.name == "testcase":
+            case, sums = _case(child)
+            cases.append(case)
+            own.add(sums)
+        elif child.name in ("failure", "error"):
+            cases.append(JUnitCase(f"{_suite_name(suite)}::", CaseStatus.ERROR, _said(child)))
+            own.add(_Sums(failures=child.name == "failure", errors=child.name == "error"))
+    total.add(own)
+    disagreements.extend(_disagreements(suite, label, own, total))
+    return own, total
+
+
+def _case(node: Node) -> tuple[JUnitCase, _Sums]:
+    found = {child.name: child for child in reversed(node.children)}
+    skipped, flaky = found.get("skipped"), next((found[k] for k in _FLAKY if k in found), None)
+    not_run = node.get("status").lower() in _NOT_RUN or node.get("result").lower() in _NOT_RUN
+    sums = _Sums(1, "failure" in found, "error" in found, skipped is not None, not_run)
+    status, reason = CaseStatus.PASSED, None
+    if "error" in found:
+        status, reason = CaseStatus.ERROR, _said(found["error"])
+    elif "failure" in found:
+        status, reason = CaseStatus.FAILED, _said(found["failure"])
+    elif skipped is not None:
+        xfail = "xfail" in skipped.get("type").lower()
+        status = CaseStatus.XFAILED if xfail else CaseStatus.SKIPPED
+        reason = _said(skipped)
+    elif not_run or node.get("result").lower() == "skipped":
+        status, reason = CaseStatus.SKIPPED, "it was not run"
+    elif flaky is not None:
+        status, reason = CaseStatus.FLAKY, _said(flaky)
+    name, where = node.get("name"), node.get("classname")
+    return JUnitCase((f"{where}::{name}" if where else name) if name else "", status, reason), sums
+
+
+def _said(node: Node) -> str | None:
+    text = node.get("message") or node.text
+    return printable(text.strip().split("\n")[0][:300]) or None
+
+
+def _suite_name(suite: Node) -> str:
+    return suite.get("name") or suite.name
+
+
+def _disagreements(suite: Node, label: str, own: _Sums, total: _Sums) -> Iterable[str]:
+    for attribute in ("tests", "failures", "errors", "skipped", "disabled"):
+        stated = suite.attributes.get(attribute)
+        if stated is None:
+            continue
+        # A suite's attributes are about its own cases, or all below: writers differ.
+        fitting = {str(getattr(own, attribute)), str(getattr(total, attribute))}
+        if attribute == "skipped":
+            fitting |= {str(each.skipped + each.disabled) for each in (own, total)}
+        if (stated.strip().lstrip("0") or "0") not in fitting:
+            name = printable(_suite_name(suite)[:100])
+            yield (
+                f"{label}: `{name}` states {attribute}={printable(stated[:20])}, "
+                f"but holds {getattr(total, attribute):,}."
+            )
+
+
+def plain_id(each: str) -> str:
+    """Give the form in which ids are compared: pytest's node ids and dotted names are alike.
+
+    `tests/test_a.py::TestB::test_c[x/y]` and `tests.test_a.TestB::test_c[x/y]` are one test.
+    """
+    name, bracket, parameters = each.partition("[")
+    name = name.replace(".py::", "::").replace("/", ".").replace("::", ".")
+    return name + bracket + parameters
+
+
+def join(results: Sequence[JUnitReport], required: Collection[str] = ()) -> JoinedTests:
+    """Judge reports together. Each required id must be there, once, and have passed.
+
+    A failure anywhere fails. What is skipped or expected to fail is never a pass: without required
+    ids it leaves the whole incomplete; with them only theirs does, and others are noted.
+    """
+    findings = Findings()
+    known: dict[str, list[JUnitCase]] = {}
+    for report in results:
+        for case in report.cases:
+            known.setdefault(plain_id(case.id), []).append(case)
+        _judge_report(report, findings, lenient=bool(required))
+    for each, cases in known.items():
+        if len(cases) > 1:
+            findings.incomplete.append(f"The test `{printable(each)}` is there {len(cases)} times.")
+    missing = tuple(each for each in dict.fromkeys(required) if plain_id(each) not in known)
+    for each in missing:
+        findings.failed.append(f"The test `{printable(each)}` is required, and is not there.")
+    for each in required:
+        for case in known.get(plain_id(each), []):
+            if case.status is not CaseStatus.PASSED:
+                findings.incomplete.append(_sentence(case))
+    if not results:
+        findings.incomplete.append("There is no JUnit report.")
+    return JoinedTests(
+        tuple(results), missing, findings.verdict, findings.reasons, tuple(findings.notes)
+    )
+
+
+def _judge_report(report: JUnitReport, findings: Findings, *, lenient: bool) -> None:
+    if not report.cases:
+        findings.incomplete.append(f"{report.label} holds no test.")
+    findings.incomplete.extend(report.disagreements)
+    bad = [c for c in report.cases if c.status in _BAD]
+    findings.failed.extend(_some(bad, report.label))
+    rest = [c for c in report.cases if c.status in _NO_PASS]
+    for sentence in _some(rest, report.label):
+        if lenient:
+            findings.note(sentence)
+        else:
+            findings.incomplete.append(sentence)
+
+
+def _some(cases: Sequence[JUnitCase], label: str) -> list[str]:
+    more = [f"{label}: {len(cases) - _SHOWN:,} more did not pass."] if len(cases) > _SHOWN else []
+    return [_sentence(case) for case in cases[:_SHOWN]] + more
+
+
+def _sentence(case: JUnitCase) -> str:
+    why = f": {case.reason}" if case.reason else ""
+    return f"The test `{printable(case.id)}` {_VERBS[case.status]}{why}."
+
+
+_VERBS = {
+    CaseStatus.FAILED: "failed",
+    CaseStatus.ERROR: "ended in an error",
+    CaseStatus.SKIPPED: "was skipped",
+    CaseStatus.XFAILED: "was expected to fail",
+    CaseStatus.FLAKY: "passed only when it was run again",
+}

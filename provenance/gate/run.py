@@ -1,0 +1,290 @@
+"""Run one rank's cells, in order, and write its report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+from ...errors import DestinationExists, Unusable
+from ...records.names import printable
+from ..evidence.repository import repository_state
+from ..evidence.run_record import OpenRun, RunStatus, start_run
+from .chain import Findings
+from .child import run_command
+from .files import FolderFiles
+from .judge_cell import Ran, judge_cell
+from .judge_rank import cell_folder, judge_recorded, placeholders
+from .manifest import Cell, Manifest
+from .model import CellResult, CellStatus, ChainReport, Provenance, RankReport, Topology
+from .out_folder import OutFolder, check_destination
+from .patterns import filled
+from .predecessor import COPY_NAME, Before, demand
+from .recorder import CELL_VARIABLE, OUT_VARIABLE, GateRecorder
+from .references import Reference, find_reference
+from .topology import check_accepted
+from .verdict import CHAIN_NAME, judge
+
+Function = Callable[[GateRecorder], None]
+_LEFT_OUT = "left out by --quick"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a rank is asked to do.
+
+    `repository` is a folder of the code that is measured, else that of the manifest; `argv` the
+    command line to record. `functions` stand for the commands of cells, by their ids, and `news`
+    is told what happens.
+    """
+
+    manifest: Manifest
+    out: Path
+    topology: Topology
+    rank: int
+    repository: Path | None = None
+    argv: tuple[str, ...] = ()
+    quick: bool = False
+    predecessor: Path | None = None
+    force: bool = False
+    functions: Mapping[str, Function] = field(default_factory=lambda: dict[str, Function]())
+    news: Callable[[str], None] = lambda _: None
+
+
+def run_cells(plan: Plan) -> RankReport:
+    """Run this rank's cells and write `rank-N.json`; what an interrupted run ended is kept.
+
+    Ended cells are kept only if manifest, commit (of a clean tree) and topology are the same, and
+    the artifacts still match. Raises VanishedCell, PredecessorRefused, DestinationExists, Unusable,
+    before anything runs; a cell that goes wrong is in the report.
+    """
+    manifest = plan.manifest
+    manifest.check_pin()
+    check_accepted(plan.topology, manifest.topologies, manifest.stage)
+    if plan.rank not in range(plan.topology.world_size):
+        raise Unusable(f"There is no rank {plan.rank} among {plan.topology.world_size}.")
+    state = repository_state(plan.repository or manifest.folder or Path.cwd())
+    before = demand(manifest, plan.predecessor, state.commit)
+    out = OutFolder(plan.out, plan.rank)
+    report = _blank(plan, before, Provenance(None, state.commit, state.tree, state.dirty))
+    finished = out.earlier(finished=True) if not plan.force else None
+    if finished is not None and not _same(finished, report):
+        raise DestinationExists(
+            f"{printable(os.fsencode(plan.out))} holds a finished run of rank {plan.rank}, of "
+            "another manifest, commit or topology, or of a tree with changes.",
+            remedy="Name another --out, or give --force to run anew here.",
+        )
+    check_destination(out, manifest, force=plan.force)
+    if before is not None:
+        out.keep_once(COPY_NAME, before.chain, force=plan.force)
+    earlier = finished or out.earlier(finished=False)
+    kept = _kept(plan, report, earlier, out) if earlier is not None else {}
+    if finished is not None and len(kept) == len(manifest.cells):
+        return finished
+    if earlier is not None or plan.force:
+        out.retire_run()
+    with _terminable(), _start(plan, before) as run:
+        report = replace(report, provenance=run.record.provenance())
+        runner = _Runner(plan, out, kept, run.execution_id)
+        report = runner.run(report)
+        record = run.finish(*_ending(report))
+    report = replace(report, provenance=record.provenance(run.sha256))
+    out.write_json(out.report_name, report.to_json())
+    out.remove(f"{out.report_name}.partial")
+    return report
+
+
+def _start(plan: Plan, before: Before | None) -> OpenRun:
+    path = plan.manifest.path
+    return start_run(
+        plan.out,
+        plan.argv,
+        repository=plan.repository or plan.manifest.folder,
+        topology=plan.topology,
+        rank=plan.rank,
+        inputs=[] if path is None else [path],
+        predecessor=None if before is None else before.run,
+    )
+
+
+def _ending(report: RankReport) -> tuple[RunStatus, str | None]:
+    """Say how the run ended: as its worst cell did."""
+    for status in (CellStatus.FAILED, CellStatus.UNAVAILABLE, CellStatus.SKIPPED):
+        for cell in report.cells:
+            if cell.status is status:
+                failed = status is CellStatus.FAILED
+                reason = f"cell {cell.id}: {cell.reason}"
+                return RunStatus.FAILED if failed else RunStatus.UNAVAILABLE, reason
+    return RunStatus.PASSED, None
+
+
+def complete(plan: Plan) -> ChainReport | None:
+    """Judge the chain once the reports of all ranks are there, and write `chain.json`.
+
+    Gives None while reports are missing. Whoever comes last writes it; two may, and write the same.
+    """
+    out = OutFolder(plan.out, plan.rank)
+    if len(out.reports()) < plan.topology.world_size:
+        return None
+    chain = judge(plan.out, predecessor=plan.predecessor)
+    out.write_json(CHAIN_NAME, chain.to_json())
+    return chain
+
+
+def _blank(plan: Plan, before: Before | None, provenance: Provenance) -> RankReport:
+    manifest = plan.manifest
+    path = None
+    if manifest.path is not None:
+        with contextlib.suppress(ValueError):  # another drive, on Windows
+            path = os.path.relpath(manifest.path, plan.out)
+    return RankReport(
+        stage=manifest.stage,
+        config_fingerprint=manifest.config_fingerprint,
+        rank=plan.rank,
+        topology=plan.topology,
+        cells=(),
+        provenance=provenance,
+        manifest_sha256=manifest.sha256,
+        manifest_path=path,
+        quick=plan.quick,
+        predecessor=None if before is None else before.record,
+    )
+
+
+def _same(a: RankReport, b: RankReport) -> bool:
+    """Tell whether what one run ended may stand in the report of the other."""
+    one, other = a.provenance, b.provenance
+    code = one.commit is not None and (one.commit, one.tree) == (other.commit, other.tree)
+    clean = one.dirty is False and other.dirty is False
+    same = (a.manifest_sha256, a.topology, a.rank, a.predecessor)
+    return code and clean and same == (b.manifest_sha256, b.topology, b.rank, b.predecessor)
+
+
+def _kept(
+    plan: Plan, report: RankReport, earlier: RankReport, out: OutFolder
+) -> dict[str, CellResult]:
+    """Choose what an earlier run ended: well enough to be judged, on all ranks, and unchanged."""
+    if not _same(earlier, report):
+        plan.news("What an interrupted run left is of other code or another gate: all runs anew.")
+        return {}
+    values = placeholders(plan.rank, plan.topology.world_size)
+    kept: dict[str, CellResult] = {}
+    cells = {cell.id: cell for cell in plan.manifest.cells}
+    for one in earlier.cells:
+        cell = cells.get(one.id)
+        if cell is None or one.exit_code != 0:
+            continue
+        # Cells may talk to the same cell of other ranks: they run on all of them or on none.
+        if not out.peers_with(one.id, plan.topology.world_size):
+            continue
+        result = judge_recorded(
+            cell, one, values, lambda each: _files(out, each), plan.manifest.folder, Findings()
+        )
+        if result.status is one.status and result.artifacts == one.artifacts:
+            by = f"ended by the execution {earlier.provenance.execution_id}"
+            notes = one.notes if any(each.startswith("ended by") for each in one.notes) else (by,)
+            kept[one.id] = replace(result, notes=tuple(dict.fromkeys((*notes, *result.notes))))
+    if kept:
+        plan.news(f"{len(kept)} of {len(cells)} cells were ended by an earlier run, and are kept.")
+    return kept
+
+
+def _files(out: OutFolder, cell: str) -> FolderFiles:
+    return FolderFiles(out.path / cell_folder(cell, out.rank))
+
+
+class _Runner:
+    """Runs cell after cell, and keeps what has ended in `rank-N.json.partial`."""
+
+    def __init__(
+        self, plan: Plan, out: OutFolder, kept: Mapping[str, CellResult], execution: str
+    ) -> None:
+        self._plan = plan
+        self._out = out
+        self._kept = kept
+        self._values = placeholders(plan.rank, plan.topology.world_size)
+        self._execution = execution
+
+    def run(self, report: RankReport) -> RankReport:
+        cells = self._plan.manifest.cells
+        self._save(report)
+        for number, cell in enumerate(cells, 1):
+            if cell.id in self._kept:
+                result = self._kept[cell.id]
+            elif self._plan.quick and not cell.quick:
+                result = CellResult(cell.id, CellStatus.SKIPPED, _LEFT_OUT)
+            else:
+                self._plan.news(f"Cell {number} of {len(cells)}: {cell.id}")
+                self._out.remove(CHAIN_NAME)
+                result = self._run(cell)
+            report = replace(report, cells=(*report.cells, result))
+            self._save(report)
+        return report
+
+    def _save(self, report: RankReport) -> None:
+        self._out.write_json(f"{self._out.report_name}.partial", report.to_json())
+
+    def _run(self, cell: Cell) -> CellResult:
+        attempt = self._out.begin_cell(cell.id, self._execution)
+        function = self._plan.functions.get(cell.id)
+        if function is not None:
+            function(GateRecorder(attempt))
+            ran = Ran(0)
+        else:
+            ran = self._command(cell, attempt)
+        folder = self._out.end_cell(cell.id, attempt)
+        return judge_cell(
+            cell, ran, FolderFiles(folder), self._values, lambda: self._reference(cell)
+        )
+
+    def _command(self, cell: Cell, attempt: Path) -> Ran:
+        where = (self._plan.manifest.folder or Path.cwd()).absolute()
+        out = str(attempt.absolute())
+        values = {**self._values, "out": out, "python": sys.executable, "manifest_dir": str(where)}
+        argv = [filled(word, values) for word in cell.command]
+        environment = {
+            **os.environ,
+            "RANK": str(self._plan.rank),
+            "WORLD_SIZE": str(self._plan.topology.world_size),
+            OUT_VARIABLE: out,
+            CELL_VARIABLE: cell.id,
+        }
+        return run_command(
+            argv,
+            folder=where,
+            environment=environment,
+            timeout_s=cell.timeout_s,
+            logs=self._out.logs(cell.id),
+        )
+
+    def _reference(self, cell: Cell) -> Reference | None:
+        return find_reference(
+            cell,
+            self._values,
+            self._plan.manifest.folder,
+            lambda each: _files(self._out, each),
+            {},
+        )
+
+
+@contextlib.contextmanager
+def _terminable() -> Generator[None]:
+    """Let SIGTERM, which torchrun sends, end the command of a cell as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

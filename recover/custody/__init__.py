@@ -1,0 +1,1 @@
+"""What the stages of a recovery write into the chain of custody."""
