@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +21,12 @@ from ..recover.rehearsal import has_torch, start_server, write_adapter, write_ba
 from .frame import Terminal, declare, with_options
 
 SCHEMA = "reefkit.demo/1"
+_IDENTITY = "evidence@lab"
+_COMMAND = {
+    "reef-recover": "from reefkit.cli import recover_main; recover_main()",
+    "reef-archive": "from reefkit.cli import archive_main; archive_main()",
+}
+_FLIPPED = 12_345_678
 _ADAPTER = Path("runs", "qwen3-8b-grpo", "step_8", "adapter_model.safetensors")
 
 
@@ -31,7 +38,10 @@ _ADAPTER = Path("runs", "qwen3-8b-grpo", "step_8", "adapter_model.safetensors")
     that maps it as an inference server does, deletes the directory, and gets the bytes back with
     the commands that a person would type; each is shown. Then every tensor is held against the
     base model, and the lost adapter_config.json is rebuilt from the run's recipe. Needs neither
-    torch nor a network, 600 MB of disk and a few seconds, and leaves nothing behind.""",
+    torch nor a network, 800 MB of disk and a few seconds, and leaves nothing behind.
+
+    At last the evidence is packed, signed, checked with sha256sum and ssh-keygen where they are
+    there, and a copy in which one bit is flipped is refused, with the reason.""",
     examples="""
 reef-recover demo
 reef-recover demo --dir /scratch    # where to put the files meanwhile
@@ -64,8 +74,18 @@ def command(terminal: Terminal, directory: str | None) -> int:
         "steps": story.steps,
     }
     terminal.document(document)
-    story.tell(f"\nRecovered byte for byte, fit to load: sha256 {digest}; {seconds:.1f} s in all.")
+    story.tell(
+        f"\nRecovered byte for byte, fit to load, signed: sha256 {digest}; {seconds:.1f} s in all."
+    )
     return ExitCode.HOLDS
+
+
+def _flip_a_bit(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(_FLIPPED)
+        (value,) = file.read(1)
+        file.seek(_FLIPPED)
+        file.write(bytes([value ^ 8]))
 
 
 @dataclass
@@ -112,24 +132,74 @@ class _Story:
         if pinned:
             self.run("unpin", "--pid", pid)
             self._pinned = False
+        shutil.rmtree(second)
+        self.publish(first)
         return digest
 
-    def run(self, *arguments: str, may_be_refused: bool = False) -> int:
+    def publish(self, recovered: str) -> None:
+        """Pack and sign what was recovered, and check it as a stranger would."""
+        key, package = str(self.folder / "lab"), str(self.folder / "evidence.zip")
+        signers = f"{key}.allowed_signers"
+        self.tell("# Others shall be able to check it: pack the evidence, and sign it.")
+        self.run("keygen", "--out", key, "--identity", _IDENTITY, group="reef-archive")
+        packing = ("pack", recovered, "--out", package, "--key", key, "--no-redact")
+        self.run(*packing, group="reef-archive")
+        self.run("verify", package, "--signers", signers, group="reef-archive")
+        self.tell(
+            "# A reviewer without reefkit unpacks it, and checks it with what is there anyway."
+        )
+        unpacked = self.folder / "unpacked"
+        self.tell(f"$ unzip {shlex.quote(package)} -d {shlex.quote(str(unpacked))}")
+        with zipfile.ZipFile(package) as archive:
+            archive.extractall(unpacked)
+        self.stock("sha256sum", "--strict", "--quiet", "-c", "SHA256SUMS", folder=unpacked)
+        named = ("-f", signers, "-I", _IDENTITY, "-n", "reefkit-sums", "-s", "SHA256SUMS.sig")
+        self.stock("ssh-keygen", "-Y", "verify", *named, folder=unpacked, stdin="SHA256SUMS")
+        self.tell("# And somebody whose disk, or whose hand, flipped one bit of a tensor?")
+        _flip_a_bit(next(unpacked.rglob(_ADAPTER.name)))
+        tampered = ("verify", str(unpacked), "--signers", signers)
+        self.run(*tampered, group="reef-archive", expected=ExitCode.DOES_NOT_HOLD)
+
+    def run(
+        self,
+        *arguments: str,
+        group: str = "reef-recover",
+        expected: int = ExitCode.HOLDS,
+        may_be_refused: bool = False,
+    ) -> int:
         """Run one command as a person would and show it. Raises DoesNotHold when it fails."""
-        shown = shlex.join(["reef-recover", *arguments])
+        shown = shlex.join([group, *arguments])
         self.tell(f"\n$ {shown}")
         quiet = ["--quiet"] if self.terminal.quiet else []
         done = subprocess.run(
-            [sys.executable, "-m", "reefkit.cli", *arguments, *quiet],
+            [sys.executable, "-c", _COMMAND[group], *arguments, *quiet],
             stdout=self._stdout(),
             check=False,
         )
         self.steps.append({"command": shown, "exit_code": done.returncode})
         if may_be_refused and done.returncode == ExitCode.CANNOT_JUDGE:
             self.tell("# Without that right the file is read from the server's memory instead.")
-        elif done.returncode:
+        elif done.returncode != expected:
             raise DoesNotHold(f"The rehearsal failed at `{shown}` (exit code {done.returncode}).")
         return done.returncode
+
+    def stock(self, *words: str, folder: Path, stdin: str | None = None) -> None:
+        """Run a tool that is no part of this project, where there is one. Raises DoesNotHold."""
+        shown = shlex.join(words) + (f" < {stdin}" if stdin else "")
+        self.tell(f"\n$ {shown}")
+        if shutil.which(words[0]) is None:
+            self.tell(f"# {words[0]} is not installed here: not run.")
+            return
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            input=None if stdin is None else (folder / stdin).read_bytes(),
+            stdout=self._stdout(),
+            check=False,
+        )
+        self.steps.append({"command": shown, "exit_code": done.returncode})
+        if done.returncode:
+            raise DoesNotHold(f"The rehearsal failed at `{shown}` (exit code {done.returncode}).")
 
     def _stdout(self) -> TextIO | int | None:
         if self.terminal.quiet:

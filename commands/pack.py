@@ -14,7 +14,7 @@ import click
 from ..errors import ExitCode, Unusable
 from ..records.names import printable
 from .frame import Terminal, counted, declare, human_size, with_options
-from .key_options import key_options, open_signer
+from .key_options import key_options, open_signer, refuse_key_inside
 
 if TYPE_CHECKING:
     from ..provenance.evidence.pack import Package
@@ -77,6 +77,7 @@ def command(
         )
     if unsigned and (key is not None or agent or authority is not None):
         raise Unusable("--unsigned excludes --key, --agent and --timestamp.", remedy="Give either.")
+    refuse_key_inside(key, folder)
     signer, name = _signer(key, agent, identity, passphrase_file, unsigned=unsigned)
     with contextlib.ExitStack() as stack:
         package = pack(

@@ -52,7 +52,8 @@ def read_layout(source: ZipSource, end: ZipEnd, entries: Sequence[Entry]) -> Zip
         entry = entries[index]
         if entry.offset < at:
             raise _damaged(source, f"{_shown(entry)} shares bytes with another entry")
-        findings += _gap(source, at, entry.offset)
+        if entry.offset < end.directory_offset:
+            findings += _gap(source, at, entry.offset)
         following = (
             entries[order[rank + 1]].offset if rank + 1 < len(order) else end.directory_offset
         )
@@ -71,7 +72,7 @@ def _walk(
 ) -> tuple[Placed, int]:
     """Check one local header and its descriptor; give where the entry ends."""
     room = source.size - entry.offset
-    head = source.read_at(entry.offset, min(_READ_AT_ONCE, room))
+    head = source.read_at(entry.offset, min(_READ_AT_ONCE, room)) if room > 0 else b""
     if len(head) < _HEADER.size or head[:4] != _MARK:
         raise _damaged(source, f"{_shown(entry)} is not where the directory says")
     _, needed, flags, method, time, date, crc, packed, size, name_size, extra_size = (

@@ -13,7 +13,7 @@ from .zip_extra import Extra
 
 # Legal elsewhere, and the zip program of Windows writes another character in their place.
 _NOT_ON_WINDOWS = str.maketrans("", "", '<>:"|?*')
-_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[1-9¹²³])[ ]*(?:\..*)?", re.I)
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[1-9¹²³])[ ]*(?:[.:].*)?", re.I)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _fault(name: str) -> str | None:
         return "is not UTF-8, though it says so"
     if not name.isprintable() and printable(name) != name:
         return "holds control or format characters"
-    return _fault_on_windows(name.translate(_NOT_ON_WINDOWS))
+    return _fault_on_windows(name)
 
 
 def _fault_on_windows(name: str) -> str | None:

@@ -86,6 +86,8 @@ class ZipContent:
         entry = placed.entry
 
         def complain(fault: str) -> None:
+            if member.name in self._faulty:
+                return
             self._faulty.add(member.name)
             self._add(FindingKind.CHECKSUM, member.name, f"{name} is damaged or changed: {fault}.")
 

@@ -48,9 +48,9 @@ class ZipSource:
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes. Raises Unusable when the file ends before."""
-        data = self._read(offset, length)
+        data = self._read(offset, length) if offset <= self.size else b""
         while len(data) < length:
-            more = self._read(offset + len(data), length - len(data))
+            more = self._read(offset + len(data), length - len(data)) if data else b""
             if not more:
                 raise Unusable(
                     f"{self.label} ends within what it should hold, or shrank meanwhile.",

@@ -171,6 +171,11 @@ class DeflatedStream(EntryStream):
         if self._given == self._size:
             self._check_end()
 
+    def _judge(self) -> None:
+        if not self._size and self._complain is not None:
+            self._check_end()
+        super()._judge()
+
     def _inflate(self, most: int) -> bytes:
         """Give some inflated bytes, at least one. Raises ZipFault when none come any more."""
         while True:

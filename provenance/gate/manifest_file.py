@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,7 +68,7 @@ def _as_json(value: Any, label: str, depth: int) -> Json:
         table = cast("dict[str, Any]", value)
         return {name: _as_json(each, label, depth + 1) for name, each in table.items()}
     if isinstance(value, list):
-        items: list[Any] = value
+        items = cast("Sequence[Any]", value)
         return [_as_json(each, label, depth + 1) for each in items]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         raise Unusable(f"{label} holds a number that is not finite.", remedy=_REMEDY)

@@ -14,7 +14,7 @@ from types import FrameType
 
 from ...errors import DestinationExists, Unusable
 from ...records.names import printable
-from ..evidence.repository import repository_state
+from ..evidence.repository import RepositoryState, repository_state
 from ..evidence.run_record import OpenRun, RunStatus, start_run
 from .chain import Findings
 from .child import run_command
@@ -69,7 +69,9 @@ def run_cells(plan: Plan) -> RankReport:
     check_accepted(plan.topology, manifest.topologies, manifest.stage)
     if plan.rank not in range(plan.topology.world_size):
         raise Unusable(f"There is no rank {plan.rank} among {plan.topology.world_size}.")
-    state = repository_state(plan.repository or manifest.folder or Path.cwd())
+    state = RepositoryState()
+    if manifest.predecessor is not None or plan.out.exists():  # git takes longer than small cells
+        state = repository_state(plan.repository or manifest.folder or Path.cwd())
     before = demand(manifest, plan.predecessor, state.commit)
     out = OutFolder(plan.out, plan.rank)
     report = _blank(plan, before, Provenance(None, state.commit, state.tree, state.dirty))

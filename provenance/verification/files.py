@@ -10,13 +10,13 @@ from ...records.strict_json import Json
 from ..content.members import Member
 from ..finding import Finding, FindingKind
 from ..hashing import Hashed, hash_members
+from ..sums.algorithms import WEAK
 from ..sums.model import SumsLine
 from .cover import Cover, Pair, extra_findings, missing_findings
 from .package import Package
 
 MANIFEST = "manifest.json"
 _MANIFEST_LIMIT = 256 << 20
-_WEAK = frozenset({"md5", "sha1"})
 # Looking for renamed files reads what nothing asked for: only so many, only so much.
 _MOST_EXTRA = 1000
 _MOST_EXTRA_BYTES = 4 << 30
@@ -59,14 +59,19 @@ def check_files(
             findings.append(Finding(kind, name, hashed.fault))
             continue
         names.append(name)
+        digests = hashed.digests
         for line in pair.lines:
-            on_disk[name] = hashed.digests[line.algorithm]
-            if on_disk[name] != line.digest:
+            found = on_disk[name] = digests[line.algorithm]
+            if found != line.digest:
                 wrong.append((pair, hashed, line))
                 break
+            if line.algorithm not in WEAK:
+                good.add(name)
+                good.add(line.name)
         else:
-            if any(line.algorithm not in _WEAK for line in pair.lines):
-                good.update((name, *(line.name for line in pair.lines)))
+            continue
+        good.discard(name)
+        good.discard(pair.lines[0].name)
     absent = [line for line in cover.missing if not partial or line.name in required]
     on_disk.update(_extra_digests(package, cover) if absent else {})
     findings += _mismatches(package, cover, wrong, on_disk, good)
@@ -95,6 +100,8 @@ def _absences(
     on_disk: Mapping[str, str],
     good: Collection[str],
 ) -> list[Finding]:
+    if not absent and not cover.extra and not cover.missing:
+        return []
     elsewhere = {digest: name for name, digest in on_disk.items() if name not in good}
     renamed = {line.name: elsewhere[line.digest] for line in absent if line.digest in elsewhere}
     told = {line.name for line in absent}

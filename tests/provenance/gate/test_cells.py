@@ -47,7 +47,8 @@ def one(gate: Gate, reef_archive: Command, *more: object, **changes: Any) -> dic
         (["true"], "FAILED", "failed", "was not written"),
         ([*SH, "echo '{' > {out}/cell.json"], "FAILED", "failed", "not valid JSON"),
         ([*SH, "ln -s /etc/passwd {out}/x.safetensors"], "FAILED", "failed", "is a link"),
-        ([*SH, "cp given/cell/* {out}; touch {out}/$(printf '\\377')"], "FAILED", "failed", "UTF-8"),
+        ([*SH, "cp given/cell/* {out}; touch {out}/$(printf '\\377')"],
+         "FAILED", "failed", "UTF-8"),
         ([*SH, "sleep 60 & sleep 60"], "FAILED", "failed", "longer than 1 s"),
     ],
 )  # fmt: skip
