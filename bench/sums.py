@@ -6,6 +6,7 @@ compares, in a process of its own.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -85,8 +86,6 @@ def main() -> int:
 
 def listed(here: Place, name: str, sizes: dict[str, int]) -> Path:
     """Make a folder of random files, and its list beside it."""
-    import hashlib
-
     folder = here.root / name
     digests: dict[str, str] = {}
     for path, size in sizes.items():

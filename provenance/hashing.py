@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import BinaryIO, NamedTuple, Protocol, TypeAlias, cast
 
@@ -90,6 +89,8 @@ def _threaded(
     progress: Callable[[int], object] | None,
     jobs: int,
 ) -> Iterator[Hashed]:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     readers = _Readers(content, progress)
     ahead = (each for each in wanted if each[0].size >= LARGE)
     waiting: deque[Future[Hashed]] = deque()
@@ -163,27 +164,31 @@ class _Reader:
             self._known[algorithms] = makers
         hashes = {name: make() for name, make in makers.items()}
         size = 0
+        changed = False
         try:
             with self._content.open(member) as file:
-                before = _state(file)
-                size = self._feed(file, hashes.values(), before[0] if before else None)
-                after = before and _state(file)
+                if member.size < _AT_ONCE:  # one read, which nothing comes between
+                    size = self._feed(file, hashes.values(), member.size)
+                else:
+                    before = _state(file)
+                    size = self._feed(file, hashes.values(), member.size)
+                    changed = before is not None and before != _state(file)
         except ReefError as error:
             return _failed(member, size, FindingKind.UNREADABLE, error.message)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
             return _failed(member, size, FindingKind.UNREADABLE, f"It cannot be read: {reason}.")
-        if before != after or size != member.size:
-            changed = _change(size, member.size)
-            return _failed(member, size, FindingKind.CHANGED_MEANWHILE, changed)
+        if changed or size != member.size:
+            fault = _change(size, member.size)
+            return _failed(member, size, FindingKind.CHANGED_MEANWHILE, fault)
         return Hashed(member, size, {name: each.hexdigest() for name, each in hashes.items()})
 
-    def _feed(self, file: BinaryIO, hashes: Collection[Hash], expected: int | None) -> int:
-        """Read to the end, or to the expected size, where the caller sees that it is the end."""
+    def _feed(self, file: BinaryIO, hashes: Collection[Hash], listed: int) -> int:
+        """Read to the end, or until there is more than was listed: a file may grow for ever."""
         buffer, view, progress = self._buffer, self._view, self._progress
         readinto = cast("_ReadInto", file).readinto
         size = 0
-        while size != expected and (count := readinto(buffer)):
+        while size <= listed and (count := readinto(buffer)):
             piece = view[:count]
             for each in hashes:
                 each.update(piece)
@@ -209,7 +214,8 @@ def _state(file: BinaryIO) -> tuple[int, int] | None:
 def _change(size: int, listed: int) -> str:
     if size == listed:
         return "It was changed while it was read."
-    return f"It had {listed:,} bytes when it was listed, and {size:,} when it was read."
+    found = "more" if size > listed else f"{size:,}"
+    return f"It had {listed:,} bytes when it was listed, and {found} when it was read."
 
 
 def maker_of(algorithm: str) -> Callable[[], Hash] | None:

@@ -60,9 +60,11 @@ def _entry(content: Content, member: Member, progress: Callable[[int], object] |
 
 
 def _reader(file: BinaryIO) -> Callable[[memoryview, int], int]:
+    if isinstance(file, (io.RawIOBase, io.BufferedIOBase)):
+        readinto = file.readinto
+        return lambda buffer, _: readinto(buffer) or 0
+
     def read_into(buffer: memoryview, _: int) -> int:
-        if isinstance(file, (io.RawIOBase, io.BufferedIOBase)):
-            return file.readinto(buffer) or 0
         data = file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)

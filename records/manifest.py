@@ -21,6 +21,7 @@ LIMIT = 512 << 20
 CONTAINERS = 20_000_000  # a tensor takes up to seven objects and lists
 ANCHOR_BYTES = 64
 
+_ENCODER = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":"))
 _CRC32 = re.compile(r"[0-9a-f]{8}")
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
@@ -138,7 +139,7 @@ class Manifest:
 
 
 def _compact(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def read_manifest(data: bytes, label: str) -> Manifest:

@@ -22,9 +22,10 @@ _BLOCK = 1 << 20
 _BUFFERS = 4
 _TOO_SMALL_FOR_THREADS = 4 << 20
 _PREFIX = 64
+_FIRST = 1 << 16
 _SEARCHED = 4096  # bytes in which an anchor is looked for, at three places of a tensor
 _FEWEST_VALUES = 8  # different bytes in an anchor
-_PERIODS = (1, 2, 4, 8, 16)  # bytes; what repeats so is a constant of some dtype, or a pattern
+_PERIOD = 16  # bytes; what repeats so is a constant of some dtype, or a short pattern
 
 
 class _Digest(Protocol):
@@ -61,12 +62,15 @@ def fingerprint(
     A file that is not named so is taken for safetensors where its whole header can be read.
     `size` is what the file should have; the result has what was there. Raises what reading raises.
     """
-    head = _read(read_into, 0, min(size, _PREFIX))
+    asked = min(size, _FIRST) + 1
+    head = _read(read_into, 0, asked)
+    ended = len(head) < asked
     header: Header | None = None
     fault: HeaderError | None = None
-    if named_safetensors or looks_like(head, size):
+    if named_safetensors or looks_like(head[:_PREFIX], size):
         try:
-            head += _read(read_into, len(head), _header_stop(head, size) - len(head))
+            if not ended:
+                head += _read(read_into, len(head), _header_stop(head, size) - len(head))
             header = parse_header(head)
         except HeaderError as error:
             fault = error
@@ -77,10 +81,12 @@ def fingerprint(
     if header is not None:
         tensors = _Tensors(header)
         tensors.take(len(header.raw), memoryview(head)[len(header.raw) :])
-    read = _Pass(read_into, whole, tensors, progress).run(len(head), size)
+    read = len(head)
+    if not ended:
+        read = _Pass(read_into, whole, tensors, progress).run(read, size)
     found = tensors.entries(read) if tensors else ()
     said = _fault(header, fault, read, named=named_safetensors)
-    kept = head[: len(header.raw)] if header else head
+    kept = head[: len(header.raw)] if header else _headlike(head)
     return Fingerprint(read, whole.hexdigest(), header, found, said, kept)
 
 
@@ -300,4 +306,4 @@ def _regions(nbytes: int) -> Iterator[_Region]:
 def _is_distinctive(window: bytes) -> bool:
     if len(set(window)) < _FEWEST_VALUES:
         return False
-    return all(window[p:] != window[:-p] for p in _PERIODS)
+    return window[_PERIOD:] != window[:-_PERIOD]

@@ -190,7 +190,9 @@ def build(tree: Path, *options: str) -> zipfile.ZipFile:
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clean checkout of the tree as it is."""
     tree = tmp_path_factory.mktemp("packaging") / "my-clone"
-    unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+    unwanted = shutil.ignore_patterns(
+        ".*", "__pycache__", "*.egg-info", "build", "dist", "node_modules"
+    )
     shutil.copytree(ROOT, tree, ignore=unwanted)
     shutil.copy(ROOT / ".gitignore", tree)
     git(tree, "init", "--quiet")

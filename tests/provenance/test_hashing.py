@@ -236,15 +236,15 @@ def test_a_file_that_changes_while_it_is_read_is_a_fault(tmp_path: Path, change:
     assert found.fault is not None and found.digests == {}
 
 
-@pytest.mark.parametrize("size", [0, 5, 20])
-def test_a_size_other_than_listed_is_a_fault(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize(("size", "found_then"), [(0, "0"), (5, "5"), (20, "more")])
+def test_a_size_other_than_listed_is_a_fault(tmp_path: Path, size: int, found_then: str) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"0123456789")
     content = FilesOnDisk(tmp_path)
     path.write_bytes(bytes(size))
     (found,) = hash_all(content)
     assert found.kind is FindingKind.CHANGED_MEANWHILE
-    assert found.fault == f"It had 10 bytes when it was listed, and {size} when it was read."
+    assert found.fault == f"It had 10 bytes when it was listed, and {found_then} when it was read."
 
 
 def test_a_digest_that_cannot_be_computed_is_a_fault() -> None:

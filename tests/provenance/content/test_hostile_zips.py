@@ -68,7 +68,7 @@ def _zipfile_reads(data: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             return file.testzip() is None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error):
         return False
 
 
