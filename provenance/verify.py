@@ -93,6 +93,8 @@ def _package(request: Request, package: Package, trust: Trust) -> Verification:
     signed = check_signatures(
         package, listing, trust, identity=request.identity, signed_at=stamps.times
     )
+    if listing.fault is not None and not signed.list_was_changed:
+        raise listing.fault
     aside = {*listing.aside, *(name for name in ASIDE if not _is_listed(listing, name))}
     covered = cover(package, listing.lines, aside)
     required = {*request.required, *trust.required}
@@ -110,7 +112,7 @@ def _package(request: Request, package: Package, trust: Trust) -> Verification:
             Finding(FindingKind.NOTHING_VERIFIED, None, "Not one file was compared with a digest.")
         )
     if signed.list_was_changed:
-        files = _list_was_changed(listing, files)
+        files = _list_was_changed(listing, files, signed.change)
     custody = check_custody(package, trust)
     withdrawal = check_withdrawal(package, tuple(each.data for each in listing.lists), trust)
     findings = [
@@ -191,13 +193,17 @@ def _not_verified(name: str, is_listed: bool) -> Finding:
     return Finding(FindingKind.MISSING, name, "It is required, and nothing lists it.")
 
 
-def _list_was_changed(listing: Listing, files: list[Finding]) -> list[Finding]:
+def _list_was_changed(listing: Listing, files: list[Finding], change: str | None) -> list[Finding]:
     """Say once that the list is not the signed one, in place of what follows from that."""
     differing = sorted(
         {str(finding.path) for finding in files if finding.kind in _OF_THE_LIST and finding.path}
     )
     kept = [finding for finding in files if finding.kind not in _OF_THE_LIST]
-    if differing:
+    if change is not None:
+        text = f"It is not the list that was signed, but would be {change}: something edited it."
+    elif listing.fault is not None:
+        text = f"It is not the list that was signed. {listing.fault.message}"
+    elif differing:
         named = ", ".join(printable(name) for name in differing[:_MOST_NAMED])
         more = f" and {len(differing) - _MOST_NAMED:,} more" if len(differing) > _MOST_NAMED else ""
         text = (

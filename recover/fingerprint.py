@@ -39,7 +39,7 @@ class Fingerprint:
     """What was read. `fault` says why this is no whole safetensors file, though it began as one.
 
     `header` is there where it could be read, and `tensors` are those that are whole, in offset
-    order. `head` are the first bytes of the file, so far as they belong to a header.
+    order. `head` is the header as it stands there, or the beginning of a file without one.
     """
 
     size: int
@@ -86,7 +86,7 @@ def fingerprint(
         read = _Pass(read_into, whole, tensors, progress).run(read, size)
     found = tensors.entries(read) if tensors else ()
     said = _fault(header, fault, read, named=named_safetensors)
-    kept = head[: len(header.raw)] if header else _headlike(head)
+    kept = head[: len(header.raw)] if header else head
     return Fingerprint(read, whole.hexdigest(), header, found, said, kept)
 
 

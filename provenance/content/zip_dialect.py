@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from ...records.names import printable
 from ..finding import Finding, FindingKind
-from .zip_entry import DEFLATED, UNIX, UTF8, Entry
+from .zip_entry import DEFLATED, UNIX, UTF8, VERSION, VERSION_ZIP64, Entry
 from .zip_extra import Extra
 from .zip_local import Placed
 
-VERSION = 20
-VERSION_ZIP64 = 45
 DATE_1980 = (1 << 5) | 1
 ATTRIBUTES = 0o100644 << 16
 

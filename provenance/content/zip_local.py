@@ -13,7 +13,7 @@ from ...errors import Unusable
 from ...records.names import printable
 from ..finding import Finding, FindingKind
 from .zip_end import ZipEnd
-from .zip_entry import DESCRIPTOR, NARROW, Entry, widened
+from .zip_entry import DESCRIPTOR, NARROW, VERSION_ZIP64, Entry, widened
 from .zip_extra import read_extra
 from .zip_source import ZipSource
 
@@ -87,11 +87,13 @@ def _walk(
     if NARROW in (packed, size) or b"\1\0" in extra:
         size, packed, _, _, unused = widened(source, extra, size, packed, 0, 0)
     later = bool(flags & DESCRIPTOR)  # what was not known yet is zero, and stands after the data
+    large = unused is not None and entry.needed == VERSION_ZIP64
+    # Info-ZIP raises the version for a field for large files in one of the two headers only.
     differing = [
         what
         for what, ours, theirs in (
             ("name", name, entry.raw_name),
-            ("version", needed, entry.needed),
+            ("version", needed, needed if large and needed <= VERSION_ZIP64 else entry.needed),
             ("flags", flags, entry.flags),
             ("method", method, entry.method),
             ("time", (date, time), (entry.date, entry.time)),

@@ -17,8 +17,8 @@ from ...errors import DoesNotHold, Unusable
 from ...records.names import printable
 from ..sums.names import portability_fault
 from .name_bytes import name_bytes
-from .zip_dialect import ATTRIBUTES, DATE_1980, VERSION, VERSION_ZIP64
-from .zip_entry import NARROW, UNIX, UTF8
+from .zip_dialect import ATTRIBUTES, DATE_1980
+from .zip_entry import NARROW, UNIX, UTF8, VERSION, VERSION_ZIP64
 
 _PIECE = 1 << 20
 _LOCAL_CRC_AT = 14

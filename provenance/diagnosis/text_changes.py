@@ -52,7 +52,7 @@ def text_change(subject: Subject) -> str | None:
 def _newlines_as_listed(version: _Version, subject: Subject) -> int | None:
     """Give the number of newlines at the end with which it is the listed file."""
     size = subject.listed_size
-    counts = [
+    counts: list[int] = [
         count
         for count in sorted({*range(_MOST_NEWLINES + 1), version.newlines})
         if size is None or size == len(version.body) + count * len(version.ending)

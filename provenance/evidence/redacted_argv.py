@@ -54,9 +54,9 @@ _SHAPES = re.compile(
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
     r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}"
     r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{40,}|dckr_pat_[\w-]{20,}|nvapi-[\w-]{20,}"
-    r"|gsk_[A-Za-z0-9]{30,}|r8_[A-Za-z0-9]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|gsk_[A-Za-z0-9]{30,}|r8_[A-Za-z0-9]{30,}|SG\.[\w-]{16,64}\.[\w-]{16,}"
     r"|AGE-SECRET-KEY-1[0-9A-Z]{40,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+    r"|(?<![_-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
     r")",
     re.DOTALL,
 )
@@ -136,8 +136,8 @@ def _without_assigned(text: str) -> str:
     done = at = 0
     while found := _ASSIGNED.search(text, at):
         at = found.end()
-        value = _VALUE.match(text, at)
-        if value is not None and names_secret(found[1]):
+        value = _VALUE.match(text, at) if names_secret(found[1]) else None
+        if value is not None:
             parts += [text[done:at], REDACTED]
             done = at = value.end()
     return "".join(parts) + text[done:]

@@ -17,6 +17,7 @@ from ...errors import Unusable
 from ...records.names import printable
 from .chain import Findings, judge_cells
 from .model import CellStatus, ChainCell, ChainReport, Drift, GateVerdict, RankReport
+from .part import gate_part
 from .patterns import STATUS_FILE
 from .verdict import Question, judge_content, read_reports
 
@@ -77,8 +78,9 @@ def judge_environment(
 
     with open_content(target) as content:
         folder = target if target.is_dir() else None
-        chain = judge_content(Question(content, folder, manifest, predecessor))
-        return Judged(name, chain, read_reports(content)[0])
+        part = gate_part(content)
+        chain = judge_content(Question(part, folder, manifest, predecessor))
+        return Judged(name, chain, read_reports(part)[0])
 
 
 def merge(environments: Sequence[Judged]) -> Merged:

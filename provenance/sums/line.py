@@ -52,6 +52,11 @@ def parse_line(line: str, label: str) -> Parsed:
                 f"has {len(digits):,} hexadecimal digits; {tag[:40]} has {HEX_LENGTH[algorithm]}"
             )
         dialects.append(Dialect.TAGGED if space else Dialect.OPENSSL)
+    elif text.startswith("-----BEGIN PGP SIGNED MESSAGE-----"):
+        raise BadLine(
+            "begins a clearsigned OpenPGP message, and what is around it would pass unsigned; "
+            "get the list with a detached signature"
+        )
     else:
         raise BadLine("is no line of a checksum list")
     if escaped:

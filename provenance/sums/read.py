@@ -99,8 +99,8 @@ class _Reader:
     def _take(self, line: str, number: int) -> None:
         try:
             parsed = parse_line(line, self._label)
-        except BadLine as fault:
-            raise self._refused(number, f"{fault}: `{printable(line[:60])}`") from None
+        except BadLine as error:
+            raise self._refused(number, f"{error}: `{printable(line[:60])}`") from None
         name, dialects = parsed.name, parsed.dialects
         if not is_portable(name):
             fault = fault_in(name)
@@ -205,5 +205,5 @@ def _refuse_dialects(found: Sums, label: str) -> None:
         if finding.kind is FindingKind.DIALECT:
             raise Unusable(
                 f"{label} is not in the portable profile: {finding.diagnosis}",
-                remedy="Write it again with `reef-archive sign`, or read it without --strict.",
+                remedy="Write it again in the profile, as `reef-archive sign` does.",
             )

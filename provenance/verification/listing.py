@@ -27,11 +27,12 @@ _OPENPGP = (".asc", ".gpg", ".pgp")
 
 @dataclass(frozen=True)
 class ListFile:
-    """A checksum file: its name and bytes, and what it says."""
+    """A checksum file: its name and bytes, and what it says, or why it cannot be read."""
 
     name: str
     data: bytes
     sums: Sums
+    fault: Unusable | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Listing:
     lines: tuple[SumsLine, ...]
     aside: frozenset[str]
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def fault(self) -> Unusable | None:
+        """Say why a list cannot be read, if that is so."""
+        return next((each.fault for each in self.lists if each.fault is not None), None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,8 +69,9 @@ def is_list_name(name: str) -> bool:
 def find_listing(package: Package, *, strict: bool) -> Listing:
     """Find and read the list. Raises Unusable when there is none that can be read."""
     names = _names(package)
-    lists = [_read(package, name, strict=strict) for name in names]
     found = carried(package, names or (SUMS,))
+    signed = {each.list_name for each in found if not each.is_timestamp}
+    lists = [_read(package, name, strict=strict, signed=name in signed) for name in names]
     if not lists:
         return _from_signatures(package, found)
     lines, conflicts = _merged(lists)
@@ -98,9 +105,14 @@ def _names(package: Package) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _read(package: Package, name: str, *, strict: bool) -> ListFile:
+def _read(package: Package, name: str, *, strict: bool, signed: bool) -> ListFile:
     data = package.read(name, _LIMIT)
-    return ListFile(name, data, read_sums(data, printable(name), strict=strict))
+    try:
+        return ListFile(name, data, read_sums(data, printable(name), strict=strict))
+    except Unusable as error:
+        if not signed:
+            raise
+        return ListFile(name, data, Sums(()), error)  # its signatures tell whether it was changed
 
 
 def _from_signatures(package: Package, found: Sequence[Carried]) -> Listing:

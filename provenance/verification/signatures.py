@@ -33,12 +33,14 @@ _MOST_NAMED = 5
 class Signed:
     """What the signatures say.
 
-    `list_was_changed`: signatures over the bytes of the list are there, and none fits it.
+    `list_was_changed`: signatures over the bytes of the list are there, and none fits it; `change`
+    completes "it would be the signed one", where undoing an edit that tools make has proven that.
     """
 
     signers: tuple[SignerReport, ...] = ()
     findings: tuple[Finding, ...] = ()
     list_was_changed: bool = False
+    change: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,34 @@ def check_signatures(
             continue
         valid.append(_Valid(each, each.signature, key))
         findings += _ignored(each)
+    changed = bool(over_list) and not any(over_list)
     judged = _judge(listing, valid, trust, identity, signed_at or {})
     return Signed(
         judged.signers,
         (*findings, *judged.findings),
-        list_was_changed=bool(over_list) and not any(over_list),
+        list_was_changed=changed,
+        change=_change(listing, keys) if changed else None,
     )
+
+
+def _change(listing: Listing, keys: _Keys) -> str | None:
+    """Undo what editors, checkouts and shells do to a text, and see whether a signature fits."""
+    for each in listing.carried:
+        if each.signature is None or each.binds_files:
+            continue
+        data = _bytes_of(listing, each)
+        lf = data.replace(b"\r\n", b"\n")
+        for change, undone in (
+            ("with LF at the ends of its lines", lf),
+            ("with CR LF at the ends of its lines", lf.replace(b"\n", b"\r\n")),
+            ("without its byte order mark", data.removeprefix(b"\xef\xbb\xbf")),
+            ("without its byte order mark, with LF", lf.removeprefix(b"\xef\xbb\xbf")),
+            ("with a newline at its end", data + b"\n"),
+            ("without the newline at its end", data.removesuffix(b"\n")),
+        ):
+            if undone != data and keys.fitting(each, undone) is not None:
+                return change
+    return None
 
 
 def _bytes_of(listing: Listing, each: Carried) -> bytes:

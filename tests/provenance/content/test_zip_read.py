@@ -89,9 +89,10 @@ def test_what_zip_writes_to_a_pipe_is_read_with_notes_only(tmp_path: Path) -> No
 def test_what_zip_reads_from_a_pipe_is_read_with_notes_only(tmp_path: Path) -> None:
     done = subprocess.run(["zip", "-q"], input=b"piped" * 99, capture_output=True, check=True)
     with ZipContent(put(tmp_path / "z.zip", done.stdout)) as content:
-        assert contents(content) == {"-": b"piped" * 99} or content.members[0].size == 495
+        assert [(m.name, m.size) for m in content.members] == [("-", 495)]
+        # Info-ZIP calls it `-` and keeps that it was a pipe.
         grave = [each for each in content.findings if each.gravity is not Gravity.NOTE]
-        assert {each.kind for each in grave} <= {FindingKind.UNSAFE_NAME}  # it is called `-`
+        assert {each.kind for each in grave} <= {FindingKind.UNSAFE_NAME, FindingKind.SPECIAL_FILE}
 
 
 @needs_zip
@@ -150,12 +151,15 @@ def test_folders_are_members_only_when_empty(tmp_path: Path) -> None:
 
 
 def test_every_single_bit_of_our_own_zip_counts(tmp_path: Path) -> None:
-    data = zipped(FILES)
-    for at in range(len(data)):
-        for bit in range(8):
-            changed = bytearray(data)
-            changed[at] ^= 1 << bit
-            assert _is_noticed(tmp_path / "z.zip", bytes(changed)), (at, bit)
+    data = zipped({"a": b"alpha", "ü/b": b"\n"})
+    path = put(tmp_path / "z.zip", data)
+    with open(path, "r+b", buffering=0) as file:
+        for at in range(len(data)):
+            for bit in range(8):
+                _put_byte(file, at, data[at] ^ 1 << bit)
+                assert _is_noticed(path), (at, bit)
+            _put_byte(file, at, data[at])
+    assert not _is_noticed(path)
 
 
 @settings(max_examples=200, deadline=None)
@@ -201,8 +205,12 @@ def _deflated() -> bytes:
     return out.getvalue()
 
 
-def _is_noticed(path: Path, data: bytes) -> bool:
-    path.write_bytes(data)
+def _put_byte(file: io.FileIO, at: int, value: int) -> None:
+    file.seek(at)
+    file.write(bytes([value]))
+
+
+def _is_noticed(path: Path) -> bool:
     try:
         with ZipContent(path) as content:
             contents(content)
@@ -317,25 +325,25 @@ def test_twenty_thousand_members_open_within_a_second(tmp_path: Path) -> None:
 
 def test_reading_holds_no_large_member_in_memory(tmp_path: Path) -> None:
     script = (
-        "import sys, resource, pathlib\n"
+        "import sys, pathlib\n"
         "from reefkit.provenance.content.zip_read import ZipContent\n"
         "with ZipContent(pathlib.Path(sys.argv[1])) as content:\n"
         "    with content.open(content.members[0]) as file:\n"
         "        while file.read(1 << 20): pass\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n"
     )
     data = bytes(1 << 20) + os.urandom(1 << 20)
     packer = zlib.compressobj(1, zlib.DEFLATED, -15)
-    packed = b"".join(packer.compress(data) for _ in range(100)) + packer.flush()
+    packed = b"".join(packer.compress(data) for _ in range(40)) + packer.flush()
     crc = 0
-    for _ in range(100):
+    for _ in range(40):
         crc = zlib.crc32(data, crc)
-    piece = Piece(b"a", packed, size=200 << 20, crc=crc, method=8)
+    piece = Piece(b"a", packed, size=80 << 20, crc=crc, method=8)
     path = put(tmp_path / "z.zip", build([piece]))
     done = subprocess.run(
         [sys.executable, "-c", script, path], capture_output=True, check=True, text=True
     )
-    assert int(done.stdout) < 80_000
+    assert int(done.stdout) < 60_000
 
 
 def test_files_that_cannot_be_opened_are_refused(tmp_path: Path) -> None:

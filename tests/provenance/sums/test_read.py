@@ -178,6 +178,7 @@ def test_names_that_lead_elsewhere_cannot_be_judged(name: str, form: str) -> Non
         f"\\{A}  a\\",
         f"{A}  a\rb",
         "-----BEGIN PGP SIGNATURE-----",
+        "-----BEGIN PGP SIGNED MESSAGE-----",
     ],
 )
 def test_a_line_that_is_not_understood_is_never_passed_over(line: str) -> None:
