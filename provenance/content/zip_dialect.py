@@ -27,7 +27,7 @@ class Dialects:
         if by_name is not None:
             habits.append(by_name)
         habits += _habits(entry)
-        for habit in habits:
+        for habit in dict.fromkeys(habits):
             count, first = self._seen.get(habit, (0, name))
             self._seen[habit] = (count + 1, first)
 

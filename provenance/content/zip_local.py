@@ -87,13 +87,14 @@ def _walk(
     if NARROW in (packed, size) or b"\1\0" in extra:
         size, packed, _, _, unused = widened(source, extra, size, packed, 0, 0)
     later = bool(flags & DESCRIPTOR)  # what was not known yet is zero, and stands after the data
-    large = unused is not None and entry.needed == VERSION_ZIP64
-    # Info-ZIP raises the version for a field for large files in one of the two headers only.
+    # The version that a field for large files asks for is raised by some in one header only.
+    wide = not (unused is None and entry.unused is None)
+    raised = wide and needed < entry.needed == VERSION_ZIP64
     differing = [
         what
         for what, ours, theirs in (
             ("name", name, entry.raw_name),
-            ("version", needed, needed if large and needed <= VERSION_ZIP64 else entry.needed),
+            ("version", needed, needed if raised else entry.needed),
             ("flags", flags, entry.flags),
             ("method", method, entry.method),
             ("time", (date, time), (entry.date, entry.time)),
@@ -103,7 +104,7 @@ def _walk(
         )
         if ours != theirs
     ]
-    dialects: list[str] = []
+    dialects = ["other version numbers"] if raised else list[str]()
     if extra:
         found = read_extra(extra, name)
         here = read_extra(entry.extra, entry.raw_name)

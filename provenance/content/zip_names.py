@@ -51,7 +51,7 @@ def name_of(entry: Entry, extra: Extra) -> ZipName:
         )
         return ZipName(text.removesuffix("/"), finding)
     plain = text.removesuffix("/")
-    fault = _fault(plain)
+    fault = name_fault(plain)
     if fault is not None:
         finding = Finding(FindingKind.UNSAFE_NAME, plain, f"The name {printable(text)} {fault}.")
         return ZipName(plain, finding)
@@ -68,7 +68,8 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _fault(name: str) -> str | None:
+def name_fault(name: str) -> str | None:
+    """Say why a name would do harm or become another one, as the end of "it …", or None."""
     if "\\" in name:
         return "holds a backslash"
     fault = fault_in(name)

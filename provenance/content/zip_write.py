@@ -19,6 +19,7 @@ from ..sums.names import portability_fault
 from .name_bytes import name_bytes
 from .zip_dialect import ATTRIBUTES, DATE_1980
 from .zip_entry import NARROW, UNIX, UTF8, VERSION, VERSION_ZIP64
+from .zip_names import name_fault
 
 _PIECE = 1 << 20
 _LOCAL_CRC_AT = 14
@@ -58,7 +59,7 @@ def write_zip(out: BinaryIO, members: Iterable[ZipMember]) -> None:
 
 
 def _checked(member: ZipMember, before: bytes | None) -> bytes:
-    fault = portability_fault(member.name)
+    fault = portability_fault(member.name) or name_fault(member.name)
     if fault is not None:
         raise Unusable(
             f"The name {printable(member.name)} {fault}.", remedy="Rename the file first."
@@ -79,7 +80,7 @@ def _write_member(
     crc = member.crc32
     if crc is None and not patch:
         crc = _copy(member, None)
-    header = _local_header(name, member.size, crc or 0)
+    header = _local_header(name, member.size, crc or 0, offset)
     start = out.tell() if patch else 0
     out.write(header)
     found = _copy(member, out)
@@ -126,7 +127,7 @@ def _write_all(out: BinaryIO, data: memoryview) -> None:
         data = data[out.write(data) :]
 
 
-def _local_header(name: bytes, size: int, crc: int) -> bytes:
+def _local_header(name: bytes, size: int, crc: int, offset: int) -> bytes:
     large = size >= NARROW
     extra = struct.pack("<2H2Q", 1, 16, size, size) if large else b""
     stated = NARROW if large else size
@@ -134,7 +135,7 @@ def _local_header(name: bytes, size: int, crc: int) -> bytes:
         struct.pack(
             "<4s5H3L2H",
             b"PK\3\4",
-            VERSION_ZIP64 if large else VERSION,
+            _version(size, offset),
             _flags(name),
             0,
             0,
@@ -148,6 +149,11 @@ def _local_header(name: bytes, size: int, crc: int) -> bytes:
         + name
         + extra
     )
+
+
+def _version(size: int, offset: int) -> int:
+    """Give the version that is needed to read an entry, the same in both its headers."""
+    return VERSION_ZIP64 if max(size, offset) >= NARROW else VERSION
 
 
 def _flags(name: bytes) -> int:
@@ -203,7 +209,7 @@ def _directory_entry(one: _Written) -> bytes:
     if one.offset >= NARROW:
         wide += struct.pack("<Q", one.offset)
     extra = struct.pack("<2H", 1, len(wide)) + wide if wide else b""
-    version = VERSION_ZIP64 if wide else VERSION
+    version = _version(one.size, one.offset)
     size = min(one.size, NARROW)
     return (
         struct.pack(

@@ -74,8 +74,12 @@ def cover(package: Package, lines: Sequence[SumsLine], aside: Collection[str]) -
         findings.append(_other_form(line, member))
         del left[member.name]
     if package.demands_cover:
+        # An empty folder that waits for a missing file is no finding of its own.
+        waiting = {folder for line in missing for folder in _folders_above(line.name)}
         findings += [
-            _other(member) for member in left.values() if member.kind is not MemberKind.FILE
+            _other(member)
+            for member in left.values()
+            if member.kind is not MemberKind.FILE and member.name not in waiting
         ]
     extra = tuple(member for member in left.values() if member.kind is MemberKind.FILE)
     return Cover(tuple(pairs), tuple(missing), extra, tuple(findings))
