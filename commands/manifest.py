@@ -75,8 +75,8 @@ def command(terminal: Terminal, path: Path, out: Path | None, force: bool) -> in
     terminal.product(
         f"{counted(len(manifest.files), 'file')}, {size}, {counted(tensors, 'tensor')}"
     )
-    for file in manifest.faults:
-        terminal.warn(f"DAMAGED  {printable(file.path)}: {file.fault}")
+    for entry in manifest.faults:
+        terminal.warn(f"DAMAGED  {printable(entry.path)}: {entry.fault}")
     if out is not None:
         terminal.say(f"Wrote {printable(os.fsencode(out))}")
     return ExitCode.DOES_NOT_HOLD if manifest.faults else ExitCode.HOLDS

@@ -12,6 +12,7 @@ from ..records.manifest import FileEntry, Manifest
 from ..records.names import printable
 from ..recover.fingerprint import Fingerprint, fingerprint
 from .content.members import Content, Member, MemberKind
+from .finding import Gravity
 
 _SUFFIX = ".safetensors"
 
@@ -28,7 +29,9 @@ def build_manifest(
     special files and whatever is wrong with the container itself; what reading raises.
     """
     for finding in content.findings:
-        raise Unusable(finding.diagnosis, remedy="Mend that, and make the manifest again.")
+        if finding.gravity is not Gravity.NOTE:
+            where = f"{printable(finding.path)}: " if finding.path else ""
+            raise Unusable(f"{where}{finding.diagnosis}", remedy="Mend that, and try again.")
     for member in content.members:
         if member.kind in (MemberKind.LINK, MemberKind.SPECIAL):
             raise Unusable(

@@ -164,7 +164,7 @@ def _result(
 ) -> Verification:
     ordered = sorted(dict.fromkeys(findings), key=lambda finding: -finding.gravity)
     return Verification(
-        printable(os.fsencode(request.target)),
+        package.revision or printable(os.fsencode(request.target)),
         len(files),
         tuple(ordered),
         signers,
@@ -232,7 +232,7 @@ def _records(request: Request, package: Package, checked: Checked) -> list[Findi
 
     named = commits_in(package, checked.good)
     found += check_commits(request.repository, named)
-    if not named and not hasattr(package.content, "commit"):
+    if not named and package.revision is None:
         text = "--git was given, and nothing in the evidence names a commit, nor does git hold it."
         found.append(Finding(FindingKind.NOT_CHECKED, None, text))
     return found

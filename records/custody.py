@@ -100,6 +100,8 @@ def extended(data: bytes, link: Link, *, broken: Sequence[Artifact] = ()) -> byt
     Where a new chain starts beside `broken` ones, its first link says so. Raises Unusable for a
     chain that is damaged: it is never bridged.
     """
+    if len(data) > LIMIT:
+        raise _too_large(FILE)
     last = _last(data)
     if last is None and broken:
         data = _statement(_continued(broken, link), None) + b"\n"
@@ -200,10 +202,15 @@ def _continued(broken: Sequence[Artifact], link: Link) -> Link:
     )
 
 
+def is_broken_chain(name: str) -> bool:
+    """Tell whether a file in the chain's folder is an earlier chain that could not go on."""
+    return name.startswith(BROKEN) and name.endswith(".jsonl")
+
+
 def _broken(folder: Path) -> tuple[Artifact, ...]:
     found: list[Artifact] = []
     for name in sorted(os.listdir(folder)):
-        if name.startswith(BROKEN) and name.endswith(".jsonl"):
+        if is_broken_chain(name):
             data = _bytes_of(folder / name) or b""
             found.append(Artifact(name, hashlib.sha256(data).hexdigest(), len(data)))
     return tuple(found)
@@ -225,8 +232,12 @@ def _bytes_of(path: Path) -> bytes | None:
             remedy="Make it a readable file, or move it away.",
         ) from None
     if len(data) > LIMIT:
-        raise Unusable(
-            f"{printable(path.name)} is larger than {LIMIT >> 20} MiB.",
-            remedy="Move it away: the next stage starts a new chain.",
-        )
+        raise _too_large(printable(path.name))
     return data
+
+
+def _too_large(label: str) -> Unusable:
+    return Unusable(
+        f"{label} is larger than {LIMIT >> 20} MiB.",
+        remedy=f"Call it {BROKEN}.jsonl: the next stage starts a new chain that names it.",
+    )

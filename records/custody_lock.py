@@ -17,7 +17,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_PATIENCE = 10.0  # seconds; a link takes milliseconds
+PATIENCE = 10.0  # seconds; a link takes milliseconds
 _PAUSE = 0.01
 _CREATE = 0o600
 
@@ -28,7 +28,7 @@ def locked(path: Path) -> Generator[int]:
 
     Makes an empty file where there is none. Raises Unusable.
     """
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + PATIENCE
     while True:
         with contextlib.ExitStack() as stack:
             mode = _taken(path, stack)

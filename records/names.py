@@ -14,7 +14,10 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 def decoded(name: bytes | str) -> str:
     r"""Decode a name as UTF-8; bytes that are not become `\xNN`. For JSON, not for terminals."""
     if isinstance(name, str):
-        name = name.encode("utf-8", "surrogateescape")
+        try:
+            name = name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half a pair of UTF-16, as Windows allows in names
+            name = name.encode("utf-8", "surrogatepass")
     return name.decode("utf-8", "backslashreplace")
 
 

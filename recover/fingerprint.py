@@ -56,11 +56,14 @@ def fingerprint(
     *,
     named_safetensors: bool,
     progress: Callable[[int], object] | None = None,
+    block: int = _BLOCK,
+    threads_from: int = _TOO_SMALL_FOR_THREADS,
 ) -> Fingerprint:
     """Read everything once, in order; memory does not grow with the file.
 
     A file that is not named so is taken for safetensors where its whole header can be read.
-    `size` is what the file should have; the result has what was there. Raises what reading raises.
+    `size` is what the file should have; the result has what was there. From `threads_from` bytes on
+    a second thread helps. Raises what reading raises.
     """
     asked = min(size, _FIRST) + 1
     head = _read(read_into, 0, asked)
@@ -83,7 +86,9 @@ def fingerprint(
         tensors.take(len(header.raw), memoryview(head)[len(header.raw) :])
     read = len(head)
     if not ended:
-        read = _Pass(read_into, whole, tensors, progress).run(read, size)
+        read = _Pass(read_into, whole, tensors, progress).run(
+            read, size, block=block, threads_from=threads_from
+        )
     found = tensors.entries(read) if tensors else ()
     said = _fault(header, fault, read, named=named_safetensors)
     kept = head[: len(header.raw)] if header else head
@@ -137,10 +142,10 @@ class _Pass:
         self._full: queue.SimpleQueue[tuple[memoryview, int, list[_Piece]] | None]
         self._full = queue.SimpleQueue()
 
-    def run(self, start: int, size: int) -> int:
+    def run(self, start: int, size: int, *, block: int, threads_from: int) -> int:
         """Read to the end of the file; give where that was."""
-        threaded = self._tensors is not None and size - start >= _TOO_SMALL_FOR_THREADS
-        room = min(_BLOCK, max(size - start, 0) + 1)
+        threaded = self._tensors is not None and size - start >= threads_from
+        room = min(block, max(size - start, 0) + 1)
         for _ in range(_BUFFERS if threaded else 1):
             self._free.put(memoryview(bytearray(room)))
         if not threaded:

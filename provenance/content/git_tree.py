@@ -37,7 +37,8 @@ _TIMEOUT_S = 120
 _PIECE = 1 << 20
 _IN_MEMORY = 16 << 20
 _OBJECT_ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_LONGEST_LISTING = 1 << 29
+_LONGEST_LISTING = 256 << 20  # trees that name one tree many times grow beyond all bounds
+_LONGEST_ANSWER = 1 << 20
 _FILES, _LINK = (b"100644", b"100755", b"100664"), b"120000"
 
 
@@ -119,9 +120,9 @@ class GitContent:
         return identity.decode()
 
     def _listed(self) -> list[Member]:
-        listing = self._git("ls-tree", "-r", "-z", "-l", "--full-tree", self.tree)
-        if len(listing) > _LONGEST_LISTING:
-            raise Unusable(f"{self.label} holds too many files.", remedy="Name a folder in it.")
+        listing = self._git(
+            "ls-tree", "-r", "-z", "-l", "--full-tree", self.tree, most=_LONGEST_LISTING
+        )
         members: list[Member] = []
         for line in listing.split(b"\0"):
             if not line:
@@ -176,41 +177,49 @@ class GitContent:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._batch is None:
-            self._batch = subprocess.Popen(
-                ["git", *_SAFE, "cat-file", "--batch"],
-                cwd=self._repo,
-                env=_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
+            self._batch = self._start("cat-file", "--batch", stdin=subprocess.PIPE)
         return self._batch
 
-    def _git(self, *arguments: str) -> bytes:
+    def _git(self, *arguments: str, most: int = _LONGEST_ANSWER) -> bytes:
+        with tempfile.TemporaryFile() as errors:
+            process = self._start(*arguments, stderr=errors.fileno())
+            stdout = cast("IO[bytes]", process.stdout)
+            clock = threading.Timer(_TIMEOUT_S, process.kill)
+            clock.start()
+            try:
+                answer = stdout.read(most + 1)
+                if len(answer) > most:
+                    process.kill()
+                code = process.wait()
+            finally:
+                clock.cancel()
+                stdout.close()
+            if len(answer) > most:
+                raise Unusable(f"{self.label} holds too many files.", remedy="Name a folder in it.")
+            if code:
+                errors.seek(0)
+                said = errors.read(4000).decode("utf-8", "surrogateescape").strip().splitlines()
+                raise _GitRefused(said[0] if said else "")
+        return answer
+
+    def _start(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, stderr: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         try:
-            done = subprocess.run(
+            return subprocess.Popen(
                 ["git", *_SAFE, *arguments],
                 cwd=self._repo,
                 env=_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_TIMEOUT_S,
-                check=False,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
             )
         except FileNotFoundError:
             if not os.path.isdir(self._repo):
                 raise self._no_repository() from None
             raise Unusable("git is not installed.", remedy="Install it first.") from None
-        except (NotADirectoryError, PermissionError):
+        except (NotADirectoryError, PermissionError, ValueError):
             raise self._no_repository() from None
-        except subprocess.TimeoutExpired:
-            raise Unusable(
-                f"git did not answer within {_TIMEOUT_S} s.", remedy="Check the disk."
-            ) from None
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "surrogateescape").strip().splitlines()
-            raise _GitRefused(said[0] if said else "")
-        return done.stdout
 
     def _no_repository(self) -> Unusable:
         return Unusable(

@@ -71,6 +71,7 @@ def is_result_bundle(document: Mapping[str, Json]) -> bool:
     artifacts = document.get("artifacts")
     return (
         document.get("schema_version") == 1
+        and document["schema_version"] is not True
         and isinstance(artifacts, dict)
         and all(
             isinstance(each, dict) and {"format", "original_sha256", "content"} <= each.keys()

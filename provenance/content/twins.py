@@ -36,8 +36,9 @@ def twins_among(names: Iterable[str]) -> tuple[Finding, ...]:
 
 def _differ_in_lower_case(names: list[str], joined: str) -> bool:
     """Tell what most lists are, ten times as fast."""
-    files = set(joined.lower().split("\n"))
-    if len(files) != len(names):  # also where a name holds a newline
+    lines = joined.lower().split("\n")
+    files = set(lines)
+    if len(files) != len(names) or len(lines) != len(names):  # a name may hold a newline
         return False
     folders: set[str] = set()
     above = {name.rpartition("/")[0] for name in names} - {""}

@@ -18,6 +18,8 @@ _LOCATOR = struct.Struct("<4sLQL")
 _END_MARK, _END64_MARK, _LOCATOR_MARK = b"PK\5\6", b"PK\6\6", b"PK\6\7"
 _LONGEST_COMMENT = 0xFFFF
 LARGEST_DIRECTORY = 256 << 20
+MOST_ENTRIES = 1_000_000
+_OUR_VERSIONS = (3 << 8 | 45, 45)
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,15 @@ def read_end(source: ZipSource) -> ZipEnd:
     locator_at = at - _LOCATOR.size
     start = at
     if locator_at >= 0 and source.read_at(locator_at, 4) == _LOCATOR_MARK:
-        start, stated, shift64 = _read_end64(source, locator_at)
+        start, stated, shift64, versions = _read_end64(source, locator_at)
         if not _agree(narrow, stated):
             text = "The two end records, of which one is for large zips, contradict each other."
             findings.append(Finding(FindingKind.HEADERS_DIFFER, None, text))
         elif not _needed(stated):
             text = "It has an end record for large zips without being one."
+            findings.append(Finding(FindingKind.DIALECT, None, text))
+        if versions != _OUR_VERSIONS:
+            text = "Its end record for large zips has other version numbers."
             findings.append(Finding(FindingKind.DIALECT, None, text))
     else:
         shift64 = None
@@ -104,21 +109,21 @@ def _after(count: int, comment: int) -> list[Finding]:
     return findings
 
 
-def _read_end64(source: ZipSource, locator_at: int) -> tuple[int, _Stated, int]:
+def _read_end64(source: ZipSource, locator_at: int) -> tuple[int, _Stated, int, tuple[int, int]]:
     _, disk, stated_at, disks = _LOCATOR.unpack(source.read_at(locator_at, _LOCATOR.size))
     start = locator_at - _END64.size
     if disk != 0 or disks != 1:
         raise _unusable(source, "is one part of a zip in several parts")
     if start < 0 or source.read_at(start, 4) != _END64_MARK or stated_at > start:
         raise _unusable(source, "is damaged: its end record for large zips is not where it says")
-    _, length, *_, disk, directory_disk, on_disk, total, size, offset = _END64.unpack(
+    _, length, made_by, needed, disk, directory_disk, on_disk, total, size, offset = _END64.unpack(
         source.read_at(start, _END64.size)
     )
     if length != _END64.size - 12:
         raise _unusable(source, "has an end record for large zips of a form that nobody writes")
     if disk or directory_disk or on_disk != total:
         raise _unusable(source, "is one part of a zip in several parts")
-    return start, _Stated(total, size, offset), start - stated_at
+    return start, _Stated(total, size, offset), start - stated_at, (made_by, needed)
 
 
 def _agree(narrow: _Stated, wide: _Stated) -> bool:
@@ -141,6 +146,8 @@ def _placed(
         raise _unusable(source, "is damaged: its directory would reach into its end record")
     if stated.size > LARGEST_DIRECTORY:
         raise _unusable(source, f"has a directory of more than {LARGEST_DIRECTORY >> 20} MiB")
+    if stated.entries > MOST_ENTRIES:
+        raise _unusable(source, f"lists more than {MOST_ENTRIES:,} entries")
     shift = 0
     if room and _is_entry(source, stated.offset + room, stated):
         shift = room

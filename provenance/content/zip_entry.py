@@ -10,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 from ...errors import Unusable
-from .zip_end import ZipEnd
+from .zip_end import MOST_ENTRIES, ZipEnd
 from .zip_source import ZipSource
 
 STORED, DEFLATED = 0, 8
@@ -73,6 +73,8 @@ def read_directory(source: ZipSource, end: ZipEnd) -> tuple[Entry, ...]:
         entry, at = _entry(source, data, at, end.shift)
         _refuse_unreadable(source, entry)
         entries.append(entry)
+        if len(entries) > MOST_ENTRIES:
+            raise _damaged(source, f"it lists more than {MOST_ENTRIES:,} entries")
     return tuple(entries)
 
 

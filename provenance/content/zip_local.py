@@ -89,7 +89,7 @@ def _walk(
     later = bool(flags & DESCRIPTOR)  # what was not known yet is zero, and stands after the data
     # The version that a field for large files asks for is raised by some in one header only.
     wide = not (unused is None and entry.unused is None)
-    raised = wide and needed < entry.needed == VERSION_ZIP64
+    raised = wide and needed != entry.needed and max(needed, entry.needed) == VERSION_ZIP64
     differing = [
         what
         for what, ours, theirs in (

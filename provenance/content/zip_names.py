@@ -13,7 +13,9 @@ from .zip_extra import Extra
 
 # Legal elsewhere, and the zip program of Windows writes another character in their place.
 _NOT_ON_WINDOWS = str.maketrans("", "", '<>:"|?*')
-_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[1-9¹²³])[ ]*(?:[.:].*)?", re.I)
+_DEVICE = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[1-9¹²³])[ ]*(?:[.:].*)?", re.I
+)
 
 
 @dataclass(frozen=True)

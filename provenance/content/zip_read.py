@@ -71,10 +71,10 @@ class ZipContent:
         return tuple(self._findings)
 
     def open(self, member: Member) -> AbstractContextManager[BinaryIO]:
-        """Open a file. The stream raises ZipFault at its end when its checksum does not hold.
+        """Open a file. Raises Unusable when it is none, or would inflate beyond measure.
 
-        It does so once for each member: whoever opens it again wants to know what is in it.
-        Raises Unusable when it is none, or would inflate beyond measure.
+        Once it was read from its start to its end, a checksum that does not hold is in `findings`.
+        The stream raises ZipFault only for data that cannot be had.
         """
         name = printable(member.name)
         placed = self._placed.get(member.name)

@@ -1,7 +1,7 @@
 """The bytes of one zip entry as a stream: stored ones straight from the file, deflated inflated.
 
 Nothing is held in memory but a buffer. A stream that was read from its first to its last byte
-without a jump says at its end, or when it is closed, whether the entry's checksum holds.
+without a jump is held against the entry's checksum at its end, or when it is closed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _WINDOW = -15  # raw deflate, window of 32 KiB
 
 
 class ZipFault(Unusable):
-    """The data of an entry are not what the zip says of them."""
+    """The data of an entry cannot be had, or are others than the zip says."""
 
 
 class EntryStream(io.RawIOBase):
     """Reading and seeking; the checksum is followed as long as nothing is left out or repeated.
 
-    `complain` is called once with a sentence when the data do not hold, before ZipFault is
-    raised; None: the data are given as they are.
+    `complain` is told what is wrong with the data. They are given all the same where that is
+    possible: whoever hashes them wants to say what was changed.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class EntryStream(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read into a buffer as much as fits and is there. Raises ZipFault, Unusable."""
+        """Read into a buffer as much as fits and is there. Raises ZipFault."""
         view = memoryview(buffer).cast("B")
         wanted = min(len(view), max(0, self._size - self._at))
         if not wanted:
             if len(view):
-                self._judge()
+                self._at_end()
             return 0
         view = view[:wanted]
         self._fill(self._at, view)
@@ -81,30 +81,24 @@ class EntryStream(io.RawIOBase):
         return wanted
 
     def close(self) -> None:
-        """Close it; the zip itself stays open."""
-        self._checksum.close()
-        super().close()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Close; raises ZipFault when all was read and does not hold."""
+        """Close it, and judge it when all was read; the zip itself stays open."""
+        if self.closed:
+            return
         try:
-            if kind is None:
-                self._judge()
+            self._judge()
         finally:
-            self.close()
+            self._checksum.close()
+            super().close()
 
     def _judge(self) -> None:
-        whole = self._checksum.until == self._size
-        if whole and self._complain is not None and self._checksum.value() != self._crc:
-            self._refuse("its data are not those that the zip's checksum was made of")
+        if self._complain is None or self._checksum.until != self._size:
+            return
+        if self._checksum.value() != self._crc:
+            self._complain("its data are not those that the zip's checksum was made of")
+        self._complain = None
 
-    def _refuse(self, fault: str) -> None:
-        complain, self._complain = self._complain, None
-        if complain is not None:
-            complain(fault)
-            raise ZipFault(
-                f"It is damaged or changed: {fault}.", remedy="Get the file from its source again."
-            )
+    def _at_end(self) -> None:
+        self._judge()
 
     def _fill(self, at: int, view: memoryview) -> None:
         raise NotImplementedError
@@ -171,10 +165,10 @@ class DeflatedStream(EntryStream):
         if self._given == self._size:
             self._check_end()
 
-    def _judge(self) -> None:
-        if not self._size and self._complain is not None:
+    def _at_end(self) -> None:
+        if not self._size and not self._inflater.eof:
             self._check_end()
-        super()._judge()
+        super()._at_end()
 
     def _inflate(self, most: int) -> bytes:
         """Give some inflated bytes, at least one. Raises ZipFault when none come any more."""

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from ...errors import DoesNotHold, Unusable
 from ...records.names import printable
@@ -118,7 +118,7 @@ def _copy(member: ZipMember, out: BinaryIO | None) -> int:
     return crc
 
 
-class _ReadInto:
+class _ReadInto(Protocol):
     def readinto(self, buffer: bytearray, /) -> int: ...
 
 

@@ -48,7 +48,7 @@ _HOME = re.compile(
 
 def is_recorded(name: str) -> bool:
     """Tell whether a variable is on the list, and is neither secret nor about the machine."""
-    listed = name in NAMES or name.startswith(PREFIXES)
+    listed = name in NAMES or (name.startswith(PREFIXES) and name.isascii())
     return listed and not names_secret(name) and not _WHERE.intersection(name.upper().split("_"))
 
 

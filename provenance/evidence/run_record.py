@@ -17,7 +17,7 @@ from types import TracebackType
 
 from ...errors import DestinationExists, Unusable
 from ...records.documents import to_text
-from ...records.names import printable
+from ...records.names import decoded, printable
 from ...records.new_file import new_file
 from ...records.strict_json import Json
 from ...records.tool import tool_identity
@@ -25,7 +25,7 @@ from ..gate.model import Topology
 from ..gate.provenance import run_record_name
 from .environment import recorded_environment
 from .inputs import hash_inputs
-from .redacted_argv import redacted_argv
+from .redacted_argv import redacted_argv, redacted_text
 from .repository import repository_state
 from .run_document import (
     LIMIT,
@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 START_SCHEMA = "reefkit.run-start/1"
+_LONGEST = 1 << 15
 _NO_END = "the run ended without saying how"
 
 
@@ -80,7 +81,7 @@ def start_run(
     state = repository_state(where)
     record = RunRecord(
         execution_id=str(uuid.uuid4()),
-        argv=redacted_argv(argv),
+        argv=tuple(map(_shortened, redacted_argv(argv))),
         status=RunStatus.INTERRUPTED,
         rank=rank,
         topology=topology,
@@ -131,7 +132,9 @@ class OpenRun:
         before = self.record
         now = (state.commit, state.tree, state.dirty, state.diff_sha256)
         changed = now != (before.commit, before.tree, before.dirty, before.diff_sha256)
-        why = None if ended is RunStatus.PASSED else reason
+        why = None
+        if ended is not RunStatus.PASSED and reason:
+            why = _shortened(redacted_text(decoded(reason)))
         self.record = replace(before, status=ended, reason=why, repository_changed=changed)
         data = to_text(self.record.to_json()).encode()
         self._write(data)
@@ -182,6 +185,11 @@ def predecessor_of(path: Path) -> Predecessor:
     if len(data) > LIMIT:
         raise Unusable(f"{label} is too large for a run record.", remedy="Name a run.json.")
     return Predecessor(read_run(data, label).execution_id, hashlib.sha256(data).hexdigest())
+
+
+def _shortened(text: str) -> str:
+    """Keep a text within what a reader of records takes."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} letters)"
 
 
 def _refuse_existing(path: Path) -> None:

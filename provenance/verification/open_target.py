@@ -124,13 +124,13 @@ def _in_repository(stack: ExitStack, target: str, repository: Path) -> Package |
         content = _tree(stack, repository, "HEAD", inside)
         if content is None or not content.members:
             return None
-        return Package.of(content, base=target)
+        return Package.of(content, base=target, revision=content.label)
     revision, colon, path = target.partition(":")
     if not colon:
         return None
     content = _tree(stack, repository, revision, path)
     if content is not None:
-        return Package.of(content, base=path or ".")
+        return Package.of(content, base=path or ".", revision=content.label)
     return _blob(stack, repository, revision, path)
 
 
@@ -180,7 +180,8 @@ def _blob(stack: ExitStack, repository: Path, revision: str, path: str) -> Packa
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "blob.zip"
         with open(copy, "xb") as file:
             shutil.copyfileobj(blob, file, 1 << 20)
-        return Package.of(stack.enter_context(ZipContent(copy)), container=path)
+        zipped = stack.enter_context(ZipContent(copy))
+        return Package.of(zipped, container=path, revision=printable(f"{revision}:{path}"))
 
 
 def _list_in_tree(
@@ -192,4 +193,10 @@ def _list_in_tree(
     whole = Package.of(content, base=parent or ".", listed_by=member.name)
     sums = read_sums(whole.read(member.name, _LIST_LIMIT), printable(member.name))
     claims_all = any(line.name == _PACKAGE_MARK for line in sums.lines) or f"{MODEL}.sig" in members
-    return Package.of(content, base=parent or ".", listed_by=member.name, demands_cover=claims_all)
+    return Package.of(
+        content,
+        base=parent or ".",
+        listed_by=member.name,
+        demands_cover=claims_all,
+        revision=content.label,
+    )

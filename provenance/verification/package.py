@@ -17,7 +17,8 @@ class Package:
     `base` is the folder on disk (or in a repository) that the members lie in, `container` the one
     file that holds them all. `listed_by` names the one list to go by, where the target was that
     list; `demands_cover` tells whether nothing else may be there. `bundle` names the member that is
-    a result bundle, which holds the artifacts itself.
+    a result bundle, which holds the artifacts itself. `revision` says where in a repository the
+    bytes were taken from.
     """
 
     content: Content
@@ -26,6 +27,7 @@ class Package:
     listed_by: str | None = None
     demands_cover: bool = True
     bundle: str | None = None
+    revision: str | None = None
     members: Mapping[str, Member] = field(default_factory=lambda: dict[str, Member]())
 
     @classmethod
@@ -38,10 +40,11 @@ class Package:
         listed_by: str | None = None,
         demands_cover: bool = True,
         bundle: str | None = None,
+        revision: str | None = None,
     ) -> Package:
         """Index a container."""
         members = {member.name: member for member in content.members}
-        return cls(content, base, container, listed_by, demands_cover, bundle, members)
+        return cls(content, base, container, listed_by, demands_cover, bundle, revision, members)
 
     def holds(self, name: str) -> bool:
         """Tell whether there is a file of that name."""

@@ -18,7 +18,11 @@ def path_of(result: Verification, path: str | None) -> str:
 def uri_of(result: Verification, path: str | None) -> str:
     """Give the same as a URI reference, every byte outside of the unreserved escaped."""
     found = path_of(result, path).replace(os.sep, "/")
-    encoded = quote(found.encode("utf-8", "surrogateescape"), safe="/")
+    try:
+        raw = found.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a pair of UTF-16, as Windows allows in names
+        raw = found.encode("utf-8", "surrogatepass")
+    encoded = quote(raw, safe="/")
     return f"file://{encoded}" if found.startswith("/") else encoded
 
 

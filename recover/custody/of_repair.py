@@ -81,8 +81,8 @@ def tensor_actions(
                     "from_offset": piece.offset + part.start - piece.range.start,
                 }
             )
-    for piece in lost:
-        for tensor, part in tensors.tensors_in(piece):
+    for gap in lost:
+        for tensor, part in tensors.tensors_in(gap):
             sizes[tensor.name] = tensor
             entry: dict[str, object] = {**part.to_json(), "action": Action.DROPPED}
             found.setdefault(tensor.name, []).append(entry)

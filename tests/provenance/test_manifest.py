@@ -21,8 +21,7 @@ from reefkit.errors import Unusable
 from reefkit.provenance.content.folder import FolderContent
 from reefkit.provenance.manifest import build_manifest
 from reefkit.records.manifest import read_manifest
-from reefkit.recover import fingerprint as module
-from reefkit.recover.fingerprint import fingerprint
+from reefkit.recover.fingerprint import Fingerprint, fingerprint
 from reefkit.recover.formats.safetensors import parse_header, write_header
 from reefkit.recover.repair.known_headers import from_manifest
 
@@ -89,16 +88,16 @@ def test_a_lost_header_comes_back_from_the_manifest(tmp_path: Path) -> None:
     assert candidate.digests == {weights.sha256}
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (lambda data: data[:-100], "100 of"),
-        (lambda data: data + b"more", "4 bytes more"),
-        (lambda data: bytes(4096) + data[4096:], ""),
-        (lambda data: data[:30], ""),
-        (lambda data: b"", ""),
-    ],
-)
+DAMAGE: list[tuple[Callable[[bytes], bytes], str]] = [
+    (lambda data: data[:-100], "100 of"),
+    (lambda data: data + b"more", "4 bytes more"),
+    (lambda data: bytes(4096) + data[4096:], ""),
+    (lambda data: data[:30], ""),
+    (lambda data: b"", ""),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGE)
 def test_a_damaged_file_is_listed_with_its_fault(
     tmp_path: Path, damage: Callable[[bytes], bytes], says: str
 ) -> None:
@@ -138,7 +137,11 @@ def test_a_manifest_is_not_listed_in_itself(tmp_path: Path) -> None:
     assert "manifest.json is the manifest itself" in again.err
 
 
-@pytest.mark.parametrize("make", [lambda p: p.symlink_to("a.safetensors"), os.mkfifo])
+def link(path: Path) -> None:
+    path.symlink_to("a.safetensors")
+
+
+@pytest.mark.parametrize("make", [link, os.mkfifo])
 def test_links_and_special_files_are_refused(
     tmp_path: Path, make: Callable[[Path], object]
 ) -> None:
@@ -153,19 +156,15 @@ def test_without_a_place_to_write_nothing_is_read(tmp_path: Path) -> None:
     assert archive("manifest", tmp_path / "nowhere").code == 2
 
 
-def read(data: bytes, *, block: int = 1 << 20, threads_from: int = 1 << 40) -> module.Fingerprint:
-    before = (module._BLOCK, module._TOO_SMALL_FOR_THREADS)
-    module._BLOCK, module._TOO_SMALL_FOR_THREADS = block, threads_from
-
+def read(data: bytes, *, block: int = 1 << 20, threads_from: int = 1 << 40) -> Fingerprint:
     def read_into(buffer: memoryview, offset: int) -> int:
         part = data[offset : offset + len(buffer)]
         buffer[: len(part)] = part
         return len(part)
 
-    try:
-        return fingerprint(read_into, len(data), named_safetensors=True)
-    finally:
-        module._BLOCK, module._TOO_SMALL_FOR_THREADS = before
+    return fingerprint(
+        read_into, len(data), named_safetensors=True, block=block, threads_from=threads_from
+    )
 
 
 SHAPES = st.lists(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from reefkit.errors import Unusable
+from reefkit.records import custody_lock
 from reefkit.records.custody import Artifact, Link, append, extended, now, read, resumable
 from reefkit.records.custody_lines import FILE, PREDICATE_TYPE, lines, order_fault
 
@@ -82,18 +83,18 @@ def test_what_is_not_in_the_chain_cannot_be_resumed(tmp_path: Path) -> None:
         append(tmp_path, Link("dump", outputs=[FILE_A], resumes="c" * 64))
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (lambda data: data[:-1], "line 2 is torn"),
-        (lambda data: data[: len(data) - 40], "line 2 is torn"),
-        (lambda data: data.split(b"\n", 1)[1], "line 1 is link 1"),
-        (lambda data: data.replace(b'"dump"', b'"dumb"'), "names another predecessor"),
-        (lambda data: data + b"\n", "is no statement"),
-        (lambda data: data + data.splitlines(True)[1], "repeats the number"),
-        (lambda data: b"\xff\xfe" + data, "line 1 is no statement"),
-    ],
-)
+DAMAGE: list[tuple[Callable[[bytes], bytes], str]] = [
+    (lambda data: data[:-1], "line 2 is torn"),
+    (lambda data: data[: len(data) - 40], "line 2 is torn"),
+    (lambda data: data.split(b"\n", 1)[1], "line 1 is link 1"),
+    (lambda data: data.replace(b'"dump"', b'"dumb"'), "names another predecessor"),
+    (lambda data: data + b"\n", "is no statement"),
+    (lambda data: data + data.splitlines(True)[1], "repeats the number"),
+    (lambda data: b"\xff\xfe" + data, "line 1 is no statement"),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGE)
 def test_a_damaged_chain_is_never_bridged(
     tmp_path: Path, damage: Callable[[bytes], bytes], says: str
 ) -> None:
@@ -165,4 +166,16 @@ def test_a_killed_writer_leaves_the_old_chain_or_the_new_one(tmp_path: Path) -> 
         written = data.count(b"\n")
     append(tmp_path, Link("dump", outputs=[FILE_A]))
     assert faults(read(tmp_path) or b"") == []
+    assert os.listdir(tmp_path) == [FILE]
+
+
+def test_without_locks_of_the_system_a_lock_file_keeps_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody_lock, "fcntl", None)
+    monkeypatch.setattr(custody_lock, "PATIENCE", 0.05)
+    with custody_lock.locked(tmp_path / FILE):
+        with pytest.raises(Unusable, match="Another command keeps writing"):
+            append(tmp_path, Link("dump", outputs=[FILE_A]))
+    append(tmp_path, Link("dump", outputs=[FILE_A]))
     assert os.listdir(tmp_path) == [FILE]

@@ -32,7 +32,7 @@ def norm_reuse() -> dict[str, Any]:
         }  # fmt: skip
 
     return {
-        "kind": "qwen3_next_norm_reuse_check", "rfc": "x#428", "op": "rms_norm", **_who(),
+        "kind": "qwen3_next_norm_reuse_check", "rfc": "rfc", "op": "rms_norm", **_who(),
         "quick": False, "checks": ["gates"],
         "results": {
             "rl_kernel": {"source": "ours", "backward": "full", "fallback": False,
@@ -44,7 +44,7 @@ def norm_reuse() -> dict[str, Any]:
 
 def operator_report() -> dict[str, Any]:
     return {
-        "kind": "h3_operator_report", "op": "h3_rmsnorm", "rfc": "x#420",
+        "kind": "h3_operator_report", "op": "h3_rmsnorm", "rfc": "rfc",
         "model_revision": "42ed", "reference_commit": "f53d", **_who(),
         "accuracy": {"plain": {"a": True}, "batch_invariant": True}, "perf": [{"case": "S=1"}],
     }  # fmt: skip
@@ -61,7 +61,7 @@ def chain_replay() -> dict[str, Any]:
         }  # fmt: skip
 
     return {
-        "kind": "h3_conditioning_chain_replay", "rfc": "x#420", "model_revision": "42ed",
+        "kind": "h3_conditioning_chain_replay", "rfc": "rfc", "model_revision": "42ed",
         "weights_sha256": {"m.safetensors": {"sha256": DIGEST, "size_bytes": 1}},
         "reference_commit": "f53d", **_who(), "stages": ["sinusoid", "mlp", "norm"],
         "cases": [

@@ -65,9 +65,7 @@ def directory_entry(piece: Piece, offset: int) -> bytes:
     values = [f[k] for k in keys]
     lengths = (len(name), len(extra), len(comment))
     tail = [f[k] for k in ("disk", "internal", "external", "offset")]
-    return (
-        struct.pack("<4s6H3L5H2L", b"PK\1\2", *values, *lengths, *tail) + name + extra + comment
-    )
+    return struct.pack("<4s6H3L5H2L", b"PK\1\2", *values, *lengths, *tail) + name + extra + comment
 
 
 def build(
@@ -112,8 +110,8 @@ def build(
     }
     if end64:
         f = {**stated, "length": 44, "at": len(out) - base, "disks": 1, **(wide or {})}
-        keys = ("disk", "directory_disk", "here", "total", "size", "offset")
-        out += struct.pack("<4sQ2H2L4Q", b"PK\6\6", f["length"], 45, 45, *(f[k] for k in keys))
+        wide_keys = ("disk", "directory_disk", "here", "total", "size", "offset")
+        out += struct.pack("<4sQ2H2L4Q", b"PK\6\6", f["length"], 45, 45, *(f[k] for k in wide_keys))
         out += struct.pack("<4sLQL", b"PK\6\7", 0, f["at"], f["disks"])
     f = {**stated, "comment": len(comment), **(end or {})}
     keys = ("disk", "directory_disk", "here", "total", "size", "offset", "comment")

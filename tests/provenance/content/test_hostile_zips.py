@@ -1,4 +1,4 @@
-"""Hostile zips: each is refused or makes the finding that it should, before anything is believed."""
+"""Hostile zips: each is refused or makes the finding that it should."""
 
 from __future__ import annotations
 
@@ -68,7 +68,14 @@ def _zipfile_reads(data: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             return file.testzip() is None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error):
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        EOFError,
+        zlib.error,
+    ):
         return False
 
 

@@ -83,20 +83,20 @@ def test_links_after_the_signed_head_break_the_chain() -> None:
     assert "after the signed head" in finding.diagnosis
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda ls: [ls[0], ls[2], ls[3]], "line 2 (repair) is link 2, where 1 must follow 0"),
-        (lambda ls: ls[1:], "names a predecessor, but nothing comes before it"),
-        (lambda ls: [ls[0], ls[2], ls[1], ls[3]], "reordered or inserted"),
-        (lambda ls: [*ls[:2], ls[1], *ls[2:]], "repeats the number of the one before it, 1"),
-        (lambda ls: [ls[0].replace(b"dump", b"dumb"), *ls[1:]], "another predecessor"),
-        (lambda ls: [*ls[:3], ls[3][:-1]], "line 4 is torn"),
-        (lambda ls: [*ls[:3], b"\n", ls[3]], "line 4 is no statement"),
-        (lambda ls: [*ls[:3], b"[]\n"], "is not a JSON object"),
-        (lambda ls: [*ls[:3], b'{"_type":"x"}\n'], "no in-toto Statement"),
-    ],
-)
+CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
+    (lambda ls: [ls[0], ls[2], ls[3]], "line 2 (repair) is link 2, where 1 must follow 0"),
+    (lambda ls: ls[1:], "names a predecessor, but nothing comes before it"),
+    (lambda ls: [ls[0], ls[2], ls[1], ls[3]], "reordered or inserted"),
+    (lambda ls: [*ls[:2], ls[1], *ls[2:]], "repeats the number of the one before it, 1"),
+    (lambda ls: [ls[0].replace(b"dump", b"dumb"), *ls[1:]], "another predecessor"),
+    (lambda ls: [*ls[:3], ls[3][:-1]], "line 4 is torn"),
+    (lambda ls: [*ls[:3], b"\n", ls[3]], "line 4 is no statement"),
+    (lambda ls: [*ls[:3], b"[]\n"], "is not a JSON object"),
+    (lambda ls: [*ls[:3], b'{"_type":"x"}\n'], "no in-toto Statement"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), CHANGES)
 def test_every_edit_is_told_with_its_line(
     change: Callable[[list[bytes]], list[bytes]], says: str
 ) -> None:

@@ -24,8 +24,9 @@ from reefkit.provenance.content.members import Member
 from reefkit.provenance.diagnosis.diagnose import diagnose
 from reefkit.provenance.diagnosis.known import Known
 from reefkit.provenance.diagnosis.placement import found_elsewhere
+from reefkit.provenance.manifest import build_manifest
 from reefkit.provenance.sums.model import SumsLine
-from reefkit.records.strict_json import Json
+from reefkit.records.strict_json import Json, parse_object
 from reefkit.recover.formats.safetensors import parse_header, write_header
 
 PLAIN = "no simple change explains it"
@@ -239,6 +240,14 @@ def test_one_bit_of_a_tensor(crc: bool) -> None:
     known = manifest(entry_of(CHECKPOINT, crc=crc))
     found = said(changed(CHECKPOINT, at, 32), CHECKPOINT, NAME, known)
     assert f"bit 5 of byte {at:,} of the file, in tensor {tensor.name}" in found
+
+
+def test_one_bit_is_found_by_a_manifest_as_it_is_written() -> None:
+    written = build_manifest(FilesInMemory({NAME: CHECKPOINT})).to_bytes()
+    known = Known(manifest=parse_object(written, "manifest.json"))
+    at = len(CHECKPOINT) - 3
+    found = said(changed(CHECKPOINT, at, 64), CHECKPOINT, NAME, known)
+    assert f"bit 6 of byte {at:,} of the file" in found
 
 
 def test_one_bit_in_each_of_two_tensors() -> None:

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -337,3 +338,23 @@ def test_any_value_of_any_key_is_read_or_refused(key: str, value: object) -> Non
     except Unusable:
         return
     assert read_run(json.dumps(record.to_json()).encode(), "again") == record
+
+
+_any_text = st.text(st.characters(codec=None), max_size=20)
+
+
+@given(
+    st.lists(_any_text, max_size=3),
+    st.dictionaries(_any_text.map(lambda text: f"NCCL_{text}"), _any_text, max_size=3),
+    _any_text,
+)
+@settings(max_examples=25, deadline=None)
+def test_whatever_was_run_the_record_can_be_read(
+    argv: list[str], environment: dict[str, str], reason: str
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name)
+        run = start_run(out, [*argv, "x" * 100_000], repository=out, environment=environment)
+        made = run.finish("failed", reason)
+        assert _record(out) == made
+        assert len(made.argv) == len(argv) + 1

@@ -112,11 +112,11 @@ CASES: dict[str, tuple[Case, str, str]] = {
     "huggingface_hub#3643 same size": (with_files({"a.bin": b"hellO\n"}), "FAILED", "mismatch"),
     "huggingface_hub#2364 offline": (listed, "VERIFIED", ""),
     "git-lfs#4852 pointer": (lfs_pointer, "FAILED", "mismatch"),
-    "a garbage line": (with_list(LINES + b"garbage\n"), "UNUSABLE", "line 4"),
+    "a garbage line": (with_list(LINES + b"garbage\n"), "UNUSABLE", "Line 4"),
     "conflicting digests": (
         with_list(LINES + b"%s  a.bin\n" % (b"0" * 64)), "FAILED", "conflicting-digests",
     ),
-    "an empty list": (with_list(b""), "UNUSABLE", ""),
+    "an empty list": (with_list(b""), "UNUSABLE", SUMS),
     "BagIt": (continued, "VERIFIED", "dialect"),
 }  # fmt: skip
 
