@@ -70,6 +70,8 @@ reef-archive gate runs/moe --against evidence.zip --json
                  help="An earlier run whose artifacts must be bitwise identical."),
     click.option("--junit", metavar="FILE", multiple=True, type=click.Path(path_type=Path),
                  help="JUnit results that must have passed as well, none skipped (repeatable)."),
+    click.option("--test", "tests", metavar="ID", multiple=True,
+                 help="A test that must be among those results and have passed (repeatable)."),
     click.option("--merge", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
                  help="The same gate, run in another Python environment (repeatable)."),
     click.option("--manifest", metavar="FILE", type=click.Path(path_type=Path),
@@ -90,6 +92,7 @@ def command(
     predecessor: Path | None,
     against: Path | None,
     junit: tuple[Path, ...],
+    tests: tuple[str, ...],
     merge: tuple[Path, ...],
     manifest: Path | None,
     repository: Path | None,
@@ -99,8 +102,10 @@ def command(
 ) -> int:
     """Run or judge, and print the chain."""
     options = _Options(
-        target, out, predecessor, against, junit, merge, manifest, repository, wait, force
+        target, out, predecessor, against, junit, tests, merge, manifest, repository, wait, force
     )
+    if tests and not junit:
+        raise Unusable("--test names tests of --junit results.", remedy="Add --junit FILE.")
     if _is_manifest(target, out):
         return options.run(terminal, rank, world_size, quick, sizes)
     given = [name for name, size in sizes.items() if size != 1]
@@ -134,6 +139,7 @@ class _Options:
     predecessor: Path | None
     against: Path | None
     junit: tuple[Path, ...]
+    tests: tuple[str, ...]
     merge: tuple[Path, ...]
     manifest: Path | None
     repository: Path | None
@@ -223,9 +229,10 @@ class _Options:
             from ..provenance.gate.manifest_file import read_bytes
             from ..provenance.gate.with_tests import with_tests
 
-            tests = join(
-                [read_junit(read_bytes(path, _JUNIT), printable(path.name)) for path in self.junit]
-            )
+            found = [
+                read_junit(read_bytes(path, _JUNIT), printable(path.name)) for path in self.junit
+            ]
+            tests = join(found, self.tests)
             chain = with_tests(chain, tests)
             more["junit"] = tests.to_json()
         if self.against is not None:

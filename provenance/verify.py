@@ -19,20 +19,22 @@ from ..records.names import printable
 from .finding import Finding, FindingKind
 from .verification.cover import cover
 from .verification.files import Checked, check_files
+from .verification.known_names import ASIDE, CHAIN, GATE, RUN, STATEMENTS
 from .verification.listing import Listing, find_listing
 from .verification.open_target import open_target
 from .verification.package import Package
 from .verification.result import SignerReport, Verification
-from .verification.signatures import check_signatures
-from .verification.statements import ASIDE, CHAIN, alone, check_custody, check_withdrawal
-from .verification.timestamps import check_timestamps
 
 if TYPE_CHECKING:
     from .trust.judge import Trust
+    from .verification.vouching import Vouching
 
 # What a list that was changed after it was signed says of the files is not worth repeating.
 _OF_THE_LIST = frozenset({FindingKind.MISMATCH, FindingKind.MISSING, FindingKind.EXTRA})
 _MOST_NAMED = 5
+_NOT_ASKED = Finding(
+    FindingKind.UNSIGNED, None, "Nothing here is signed, and --integrity-only does not ask."
+)
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,18 @@ class Request:
 
 def verify(request: Request) -> Verification:
     """Verify a target. Raises Unusable and NotPermitted where it cannot be judged."""
+    with _no_collection(), open_target(request.target, request.repository) as package:
+        if package.bundle is not None:
+            return _bundle(request, package)
+        if package.listed_by == CHAIN:
+            return _chain(request, package)
+        return _package(request, package)
+
+
+def _trust(request: Request) -> Trust:
     from .trust.judge import Trust
 
-    trust = Trust.load(request.signers, request.policy, request.at, revoked=request.revoked)
-    with open_target(request.target, request.repository) as package, _no_collection():
-        if package.bundle is not None:
-            return _bundle(request, package, trust)
-        if package.listed_by == CHAIN:
-            return _chain(request, package, trust)
-        return _package(request, package, trust)
+    return Trust.load(request.signers, request.policy, request.at, revoked=request.revoked)
 
 
 @contextlib.contextmanager
@@ -85,19 +90,16 @@ def _no_collection() -> Generator[None]:
             gc.enable()
 
 
-def _package(request: Request, package: Package, trust: Trust) -> Verification:
+def _package(request: Request, package: Package) -> Verification:
     listing = find_listing(package, strict=request.strict)
     if request.strict:
         _refuse_dialects(package)
-    stamps = check_timestamps(listing, trust)
-    signed = check_signatures(
-        package, listing, trust, identity=request.identity, signed_at=stamps.times
-    )
-    if listing.fault is not None and not signed.list_was_changed:
+    vouching, demanded = _vouching(request, package, listing)
+    if listing.fault is not None and not (vouching and vouching.list_was_changed):
         raise listing.fault
     aside = {*listing.aside, *(name for name in ASIDE if not _is_listed(listing, name))}
     covered = cover(package, listing.lines, aside)
-    required = {*request.required, *trust.required}
+    required = {*request.required, *demanded}
     size = sum(pair.member.size for pair in covered.pairs)
     checked = check_files(
         package,
@@ -108,43 +110,56 @@ def _package(request: Request, package: Package, trust: Trust) -> Verification:
     )
     files = [*covered.findings, *checked.findings, *_required(required, listing, checked)]
     if not checked.names:
-        files.append(
-            Finding(FindingKind.NOTHING_VERIFIED, None, "Not one file was compared with a digest.")
-        )
-    if signed.list_was_changed:
-        files = _list_was_changed(listing, files, signed.change)
-    custody = check_custody(package, trust)
-    withdrawal = check_withdrawal(package, tuple(each.data for each in listing.lists), trust)
+        text = "Not one file was compared with a digest."
+        files.append(Finding(FindingKind.NOTHING_VERIFIED, None, text))
+    if vouching and vouching.list_was_changed:
+        files = _list_was_changed(listing, files, vouching.change)
     findings = [
-        *signed.findings,
-        *stamps.findings,
+        *(vouching.findings if vouching else (_NOT_ASKED,)),
         *package.content.findings,
         *listing.findings,
         *files,
-        *custody.findings,
-        *withdrawal.findings,
         *_records(request, package, checked),
     ]
-    signers = (*signed.signers, *custody.signers, *withdrawal.signers)
+    signers = vouching.signers if vouching else ()
     return _result(request, package, findings, signers, checked.names, listing.names)
 
 
-def _chain(request: Request, package: Package, trust: Trust) -> Verification:
-    found = list(alone(package, trust))
+def _vouching(
+    request: Request, package: Package, listing: Listing
+) -> tuple[Vouching | None, tuple[str, ...]]:
+    """Check what is signed, and give what the policy demands; None: nothing is, and nobody asked.
+
+    Then nothing that judges signatures is loaded.
+    """
+    asked = (request.signers, request.policy, request.identity, request.revoked or None)
+    is_signed = bool(listing.carried) or any(map(package.holds, STATEMENTS))
+    if request.integrity_only and not is_signed and asked == (None, None, None, None):
+        return None, ()
+    from .verification.vouching import check_vouching
+
+    trust = _trust(request)
+    return check_vouching(package, listing, trust, request.identity), trust.required
+
+
+def _chain(request: Request, package: Package) -> Verification:
+    from .verification.statements import alone
+
+    found = list(alone(package, _trust(request)))
     findings = [each for each in found if isinstance(each, Finding)]
     signers = tuple(each for each in found if isinstance(each, SignerReport))
     names = (CHAIN,) if package.holds(CHAIN) else ()
     return _result(request, package, findings, signers, names, ())
 
 
-def _bundle(request: Request, package: Package, trust: Trust) -> Verification:
+def _bundle(request: Request, package: Package) -> Verification:
     """Hold the artifacts of a result bundle against the digests of their originals."""
     from .content.result_bundle import read_result_bundle
 
     name = package.bundle or ""
     bundle = read_result_bundle(package.read(name, 64 << 20), printable(name))
     good = tuple(each.name for each in bundle.artifacts if each.finding is None)
-    findings = [*trust.missing(()), *bundle.findings]
+    findings = [*_trust(request).missing(()), *bundle.findings]
     absent = set(request.required) - set(good)
     findings += [_not_verified(each, each in good) for each in sorted(absent)]
     if not good:
@@ -223,12 +238,15 @@ def _refuse_dialects(package: Package) -> None:
 
 def _records(request: Request, package: Package, checked: Checked) -> list[Finding]:
     """Look into the records, as far as any are called like one, and ask the repository."""
-    from .verification.records import check_records, commits_in
+    found: list[Finding] = []
+    if any(name.endswith((RUN, GATE)) for name in checked.good):
+        from .verification.records import check_records
 
-    found = list(check_records(package, checked.good))
+        found += check_records(package, checked.good)
     if request.repository is None:
         return found
     from .verification.git import check_commits
+    from .verification.records import commits_in
 
     named = commits_in(package, checked.good)
     found += check_commits(request.repository, named)

@@ -37,7 +37,7 @@ _TIMEOUT_S = 120
 _PIECE = 1 << 20
 _IN_MEMORY = 16 << 20
 _OBJECT_ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_LONGEST_LISTING = 256 << 20  # trees that name one tree many times grow beyond all bounds
+LONGEST_LISTING = 128 << 20  # trees that name one tree many times grow beyond all bounds
 _LONGEST_ANSWER = 1 << 20
 _FILES, _LINK = (b"100644", b"100755", b"100664"), b"120000"
 
@@ -121,7 +121,7 @@ class GitContent:
 
     def _listed(self) -> list[Member]:
         listing = self._git(
-            "ls-tree", "-r", "-z", "-l", "--full-tree", self.tree, most=_LONGEST_LISTING
+            "ls-tree", "-r", "-z", "-l", "--full-tree", self.tree, most=LONGEST_LISTING
         )
         members: list[Member] = []
         for line in listing.split(b"\0"):

@@ -41,12 +41,19 @@ def judge_claims(content: Content) -> ChainReport:
     Raises Unusable where no file is a report that is known, or one that is cannot be read.
     """
     from .foreign import read_report
+    from .foreign.attempt import newest_attempts
     from .foreign.model import ForeignReport, check_files
 
     files = ContentFiles(content, "")
-    claims: list[_Claim] = []
+    attempts = newest_attempts(files)
+    claims = [_claim(found, case) for case, found in attempts.items()]
     digests: dict[str, str] = {}
-    names = [m.name for m in content.members if m.kind is MemberKind.FILE]
+    within = tuple(f"{case}/" for case in attempts)
+    names = [
+        member.name
+        for member in content.members
+        if member.kind is MemberKind.FILE and not member.name.startswith(within)
+    ]
     for name in [each for each in names if each.endswith((".json", ".json.partial"))][:_MOST]:
         data = read_small(files, name, LIMIT)
         found = read_report(data, name)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
@@ -18,17 +16,14 @@ from typing import TYPE_CHECKING
 from ...errors import Unusable
 from ...records.names import printable
 from ..content.members import Content, Member, MemberKind
+from .known_names import CHAIN, HEAD, HEAD_SIGNATURE, KEY_COPY, PACKAGE_MARK
 from .package import Package
-from .statements import CHAIN, HEAD, HEAD_SIGNATURE
 
 if TYPE_CHECKING:
     from ..content.git_tree import GitContent
 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _MODEL = re.compile(r"model(?:\.[2-9])?\.sig")
-# What only `sign` and `pack` write: a list that names it claims to cover its whole folder.
-_PACKAGE_MARK = "VERIFY.md"
-_KEY_COPY = "key.pub.pem"
 _LIST_LIMIT = 64 << 20
 
 
@@ -92,9 +87,9 @@ def _list(path: Path, folder: Path, name: str) -> Package:
     carriers = all_names(name)
     models = [each for each in carriers if each.startswith(MODEL + ".")]
     base = os.fspath(folder)
-    if _PACKAGE_MARK in names or any(os.path.lexists(folder / each) for each in models):
+    if PACKAGE_MARK in names or any(os.path.lexists(folder / each) for each in models):
         return Package.of(FolderContent(folder), base=base, listed_by=name)
-    content = ListedContent(folder, {*names, *carriers, name, _KEY_COPY})
+    content = ListedContent(folder, {*names, *carriers, name, KEY_COPY})
     return Package.of(content, base=base, listed_by=name, demands_cover=False)
 
 
@@ -175,6 +170,9 @@ def _blob(stack: ExitStack, repository: Path, revision: str, path: str) -> Packa
         if not blob.read(4).startswith(_ZIP):
             return _list_in_tree(content, members, member, parent)
         blob.seek(0)
+        import shutil
+        import tempfile
+
         from ..content.zip_read import ZipContent
 
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "blob.zip"
@@ -192,7 +190,7 @@ def _list_in_tree(
 
     whole = Package.of(content, base=parent or ".", listed_by=member.name)
     sums = read_sums(whole.read(member.name, _LIST_LIMIT), printable(member.name))
-    claims_all = any(line.name == _PACKAGE_MARK for line in sums.lines) or f"{MODEL}.sig" in members
+    claims_all = any(line.name == PACKAGE_MARK for line in sums.lines) or f"{MODEL}.sig" in members
     return Package.of(
         content,
         base=parent or ".",

@@ -12,20 +12,19 @@ from ...errors import ReefError
 from ...records.names import printable
 from ..content.members import Content
 from ..finding import Finding, FindingKind
+from .known_names import GATE, RUN
 from .named_commits import NamedCommit, named_commits
 from .package import Package
 
-_RUN = "run.json"
-_CHAIN = "chain.json"
 _LIMIT = 16 << 20
 _MOST = 2000
 
 
 def check_records(package: Package, verified: Collection[str]) -> Iterator[Finding]:
     """Hold run records and gates against what lies beside them."""
-    for name in _called(package, verified, _RUN):
+    for name in _called(package, verified, RUN):
         yield from _run_record(package, name)
-    for name in _called(package, verified, _CHAIN):
+    for name in _called(package, verified, GATE):
         yield from _chain_report(package, name)
 
 
@@ -89,7 +88,7 @@ def _chain_report(package: Package, name: str) -> Iterator[Finding]:
         return
     if not claimed.passed:
         return
-    folder = name[: -len(_CHAIN)]
+    folder = name[: -len(GATE)]
     if not any(package.holds(folder + each) for each in MANIFEST_NAMES):
         text = "It says that the gate passed, and the gate's manifest and artifacts are not here."
         yield Finding(FindingKind.CLAIMED, name, text)

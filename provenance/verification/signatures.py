@@ -16,6 +16,7 @@ from ...records.names import printable
 from ..finding import Finding, FindingKind
 from ..sign.key import PublicKey
 from .carried import Carried
+from .known_names import KEY_COPY
 from .listing import Listing
 from .package import Package
 from .result import SignerReport
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ..sign.found import FoundSignature
     from ..trust.judge import Judgement, Trust
 
-KEY_COPY = "key.pub.pem"
 _COPY_LIMIT = 1 << 20
 _MOST_NAMED = 5
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import ReefError
 from ...records.names import printable
 from ..finding import Finding, FindingKind
+from .known_names import CHAIN, HEAD, HEAD_SIGNATURE, WITHDRAWN, WITHDRAWN_SIGNATURE
 from .package import Package
 from .result import SignerReport
 
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
     from ..sign.key import PublicKey
     from ..trust.judge import Judgement, Trust
 
-CHAIN = "custody.jsonl"
-HEAD = "custody.head.json"
-HEAD_SIGNATURE = "custody.head.json.sig"
-WITHDRAWN = "withdrawn.json"
-WITHDRAWN_SIGNATURE = "withdrawn.json.sig"
-# A statement about evidence that is published already lies beside what it cannot change.
-ASIDE = frozenset({WITHDRAWN, WITHDRAWN_SIGNATURE})
 _CHAIN_LIMIT = 256 << 20
 _SMALL = 1 << 20
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from ...records.names import printable
 from ..finding import Finding, Gravity
-from .meaning import meaning_of
 from .result import SignerReport, Verdict, Verification
 
 _MOST = 50
@@ -51,6 +50,8 @@ def _lines(result: Verification, *, every: bool) -> Iterator[str]:
         yield f"  … and {len(found) - len(shown):,} more; --json lists all."
     worst = [finding for finding in found if result.counts(finding)]
     if worst and worst[0].gravity is not Gravity.NOTE:
+        from .meaning import meaning_of
+
         yield ""
         yield f"Next: {meaning_of(worst[0].kind).remedy}"
 

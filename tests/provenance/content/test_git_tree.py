@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reefkit.errors import Unusable
+from reefkit.provenance.content import git_tree
 from reefkit.provenance.content.git_tree import GitContent
 from reefkit.provenance.content.members import Member, MemberKind
 from reefkit.provenance.finding import FindingKind
@@ -214,7 +215,10 @@ def test_submodules_are_special_and_twins_are_found(repo: Path, git: Git) -> Non
         assert [each.kind for each in content.findings] == [FindingKind.TWIN_NAMES]
 
 
-def test_trees_that_grow_beyond_all_bounds_are_refused(repo: Path, git: Git) -> None:
+def test_trees_that_grow_beyond_all_bounds_are_refused(
+    repo: Path, git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_tree, "LONGEST_LISTING", 1 << 20)
     tree = git("mktree", stdin=f"100644 blob {git('rev-parse', 'main:top')}\tf\n".encode())
     for _ in range(9):
         tree = git(

@@ -336,6 +336,17 @@ def test_the_newest_whole_attempt_counts(tmp_path: Path) -> None:
     assert scope().verdict is GateVerdict.FAILED
 
 
+def test_attempts_in_a_folder_are_claims_that_the_command_tells(
+    tmp_path: Path, reef_archive: Callable[..., Any]
+) -> None:
+    place = _write_attempt(tmp_path, "case-1", "attempt-1")
+    told = reef_archive("gate", tmp_path, "--json")
+    assert (told.code, told.document["verdict"]) == (1, "INCOMPLETE")
+    assert [cell["id"] for cell in told.document["cells"]] == ["exp/cases/case-1"]
+    (place / "token_diffs.pt").write_bytes(b"changed")
+    assert reef_archive("gate", tmp_path, "--json").document["verdict"] == "FAILED"
+
+
 def test_a_marker_of_another_attempt_or_case_does_not_count(tmp_path: Path) -> None:
     _write_attempt(tmp_path, "case-1", "attempt-1", attempt_id="attempt-2")
     _write_attempt(tmp_path, "case-2", "attempt-1", case_id="case-1")

@@ -45,6 +45,16 @@ def test_a_junit_file_that_is_none_cannot_be_judged(
     assert reef_archive("gate", passed, "--junit", tmp_path / "junit.xml").code == 2
 
 
+@pytest.mark.parametrize(("test", "code"), [("a::b", 0), ("a::vanished", 1)])
+def test_a_test_that_is_demanded_must_be_there(
+    test: str, code: int, passed: Path, tmp_path: Path, reef_archive: Command
+) -> None:
+    (tmp_path / "junit.xml").write_text(GOOD)
+    options = ["--junit", tmp_path / "junit.xml", "--test", test]
+    assert reef_archive("gate", passed, *options, "--json").code == code
+    assert reef_archive("gate", passed, "--test", test).code == 2
+
+
 def test_reports_of_two_environments_are_merged(tmp_path: Path, reef_archive: Command) -> None:
     gate = simple(tmp_path / "repo")
     for cell, other in zip(gate.cells, ("b", "a"), strict=True):
