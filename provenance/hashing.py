@@ -18,6 +18,7 @@ from .finding import FindingKind
 LARGE = 1 << 20
 _AT_ONCE = 1 << 20
 _AHEAD = 64
+_SMALL = 64 << 10
 
 
 class Hashed(NamedTuple):
@@ -50,7 +51,7 @@ class Hash(Protocol):
         ...
 
 
-_Makers: TypeAlias = "dict[str, Callable[[], Hash]]"
+_Makers: TypeAlias = "dict[str, Callable[..., Hash]]"
 
 
 class _ReadInto(Protocol):
@@ -151,6 +152,7 @@ class _Reader:
         self._buffer = bytearray(_AT_ONCE)
         self._view = memoryview(self._buffer)
         self._known: dict[frozenset[str], _Makers] = {}
+        self._read_small: Callable[[Member], bytes] | None = getattr(content, "read_small", None)
 
     def hash(self, member: Member, algorithms: frozenset[str]) -> Hashed:
         """Hash one member; what goes wrong is in the result."""
@@ -162,10 +164,18 @@ class _Reader:
                     return _failed(member, 0, FindingKind.NOT_CHECKED, fault)
             makers = {name: maker for name in algorithms if (maker := maker_of(name)) is not None}
             self._known[algorithms] = makers
-        hashes = {name: make() for name, make in makers.items()}
         size = 0
         changed = False
         try:
+            if self._read_small is not None and member.size < _SMALL:
+                data = self._read_small(member)
+                if (size := len(data)) == member.size:
+                    if self._progress is not None:
+                        self._progress(size)
+                    digests = {name: make(data).hexdigest() for name, make in makers.items()}
+                    return Hashed(member, size, digests)
+                return _changed(member, size)
+            hashes = {name: make() for name, make in makers.items()}
             with self._content.open(member) as file:
                 if member.size < _AT_ONCE:  # one read, which nothing comes between
                     size = self._feed(file, hashes.values(), member.size)
@@ -179,8 +189,7 @@ class _Reader:
             reason = error.strerror or str(error) or type(error).__name__
             return _failed(member, size, FindingKind.UNREADABLE, f"It cannot be read: {reason}.")
         if changed or size != member.size:
-            fault = _change(size, member.size)
-            return _failed(member, size, FindingKind.CHANGED_MEANWHILE, fault)
+            return _changed(member, size)
         return Hashed(member, size, {name: each.hexdigest() for name, each in hashes.items()})
 
     def _feed(self, file: BinaryIO, hashes: Collection[Hash], listed: int) -> int:
@@ -211,25 +220,26 @@ def _state(file: BinaryIO) -> tuple[int, int] | None:
     return found.st_size, found.st_mtime_ns
 
 
-def _change(size: int, listed: int) -> str:
-    if size == listed:
-        return "It was changed while it was read."
-    found = "more" if size > listed else f"{size:,}"
-    return f"It had {listed:,} bytes when it was listed, and {found} when it was read."
+def _changed(member: Member, size: int) -> Hashed:
+    fault = "It was changed while it was read."
+    if size != member.size:
+        found = "more" if size > member.size else f"{size:,}"
+        fault = f"It had {member.size:,} bytes when it was listed, and {found} when it was read."
+    return _failed(member, size, FindingKind.CHANGED_MEANWHILE, fault)
 
 
-def maker_of(algorithm: str) -> Callable[[], Hash] | None:
+def maker_of(algorithm: str) -> Callable[..., Hash] | None:
     """Give what makes a hash of one of hashlib's algorithms, or None where there is none."""
     return _MAKERS.get(algorithm)
 
 
-def _maker(name: str) -> Callable[[], Hash]:
+def _maker(name: str) -> Callable[..., Hash]:
     if name in ("md5", "sha1"):  # not for security: a hardened OpenSSL refuses them otherwise
         return partial(hashlib.new, name, usedforsecurity=False)
-    made: Callable[[], Hash] = getattr(hashlib, name, None) or partial(hashlib.new, name)
+    made: Callable[..., Hash] = getattr(hashlib, name, None) or partial(hashlib.new, name)
     return made
 
 
-_MAKERS: Mapping[str, Callable[[], Hash]] = {
+_MAKERS: Mapping[str, Callable[..., Hash]] = {
     name: _maker(name) for name in hashlib.algorithms_available if not name.startswith("shake")
 }

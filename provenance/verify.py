@@ -97,7 +97,8 @@ def _package(request: Request, package: Package) -> Verification:
     vouching, demanded = _vouching(request, package, listing)
     if listing.fault is not None and not (vouching and vouching.list_was_changed):
         raise listing.fault
-    aside = {*listing.aside, *(name for name in ASIDE if not _is_listed(listing, name))}
+    loose = {name for name in ASIDE if package.holds(name) and not _is_listed(listing, name)}
+    aside = listing.aside | loose
     covered = cover(package, listing.lines, aside)
     required = {*request.required, *demanded}
     size = sum(pair.member.size for pair in covered.pairs)
@@ -196,10 +197,9 @@ def _is_listed(listing: Listing, name: str) -> bool:
 
 
 def _required(required: Iterable[str], listing: Listing, checked: Checked) -> Iterable[Finding]:
-    listed = {line.name for line in listing.lines}
     for name in sorted(required):
         if name not in checked.good:
-            yield _not_verified(name, name in listed)
+            yield _not_verified(name, _is_listed(listing, name))
 
 
 def _not_verified(name: str, is_listed: bool) -> Finding:

@@ -10,6 +10,7 @@ from ...errors import Unusable
 from ...records.names import printable
 from ..finding import Finding, FindingKind
 from ..sums.model import Sums, SumsLine
+from ..sums.names import fault_in
 from ..sums.read import read_sums
 from .carried import Carried, carried
 from .package import Package
@@ -33,6 +34,9 @@ class ListFile:
     data: bytes
     sums: Sums
     fault: Unusable | None = None
+
+
+MARKER = "COMPLETE"
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ def _names(package: Package) -> tuple[str, ...]:
         return (SUMS,)
     if any(each.binds_files for each in carried(package, (SUMS,))):
         return ()
+    if package.holds(MARKER) and not any(map(is_list_name, package.members)):
+        return (MARKER,)
     return tuple(
         name for name in package.members if "/" not in name and package.holds(name)
         and is_list_name(name)
@@ -107,12 +113,33 @@ def _names(package: Package) -> tuple[str, ...]:
 
 def _read(package: Package, name: str, *, strict: bool, signed: bool) -> ListFile:
     data = package.read(name, _LIMIT)
+    if name == MARKER:
+        return ListFile(name, data, _marker(data))
     try:
         return ListFile(name, data, read_sums(data, printable(name), strict=strict))
     except Unusable as error:
         if not signed:
             raise
         return ListFile(name, data, Sums(()), error)  # its signatures tell whether it was changed
+
+
+def _marker(data: bytes) -> Sums:
+    """Take the list out of the marker that ends an attempt of RL-Kernel's. Raises Unusable."""
+    from ..gate.foreign import ForeignReport, read_report
+
+    report = read_report(data, MARKER)
+    if not isinstance(report, ForeignReport) or not report.files:
+        raise Unusable(
+            f"{MARKER} lists no files.", remedy="Ask the author for a package with checksums."
+        )
+    if any(fault_in(name) for name in report.files):
+        raise Unusable(f"{MARKER} names files outside of its folder.", remedy="Do not use it.")
+    lines = (
+        SumsLine(name, "sha256", digest, number)
+        for number, (name, digest) in enumerate(report.files.items(), 1)
+    )
+    note = Finding(FindingKind.DIALECT, MARKER, f"It is no checksum file, but {report.schema}.")
+    return Sums(tuple(lines), (note,))
 
 
 def _from_signatures(package: Package, found: Sequence[Carried]) -> Listing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 
 from signed_evidence import CONTENT, IDENTITY, digests_of, put, signed, signer_of, sums_of
 
-from reefkit.provenance.finding import FindingKind
 from reefkit.provenance.sign.carriers import SUMS
 from reefkit.provenance.sign.identity import allowed_signers_line
 from reefkit.provenance.sign.key import P256, Signer
@@ -27,7 +26,7 @@ class Told:
     """A verification's outcome, in the words that tests compare."""
 
     verdict: str
-    kinds: frozenset[str]
+    kinds: Set[str]
     result: Verification
 
     def said_of(self, path: str | None) -> str:
@@ -67,10 +66,6 @@ def tell(target: Path | str, signers: Path | None = None, **more: Any) -> Told:
         frozenset(each.kind.value for each in result.findings),
         result,
     )
-
-
-def kinds(*found: FindingKind) -> frozenset[str]:
-    return frozenset(each.value for each in found)
 
 
 def zipped(path: Path, files: Mapping[str, bytes]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import subprocess
 from collections.abc import Callable
@@ -177,7 +178,6 @@ def test_what_model_signing_signs_is_accepted(tmp_path: Path) -> None:
         NoEncryption,
         PrivateFormat,
     )
-    from model_signing import signing
 
     from reefkit.provenance.sign.public_key import from_pem
 
@@ -185,6 +185,7 @@ def test_what_model_signing_signs_is_accepted(tmp_path: Path) -> None:
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "k.pem").write_bytes(pem)
     folder = put(tmp_path / "e", FILES)
+    signing: Any = importlib.import_module("model_signing.signing")
     config = signing.Config().use_elliptic_key_signer(private_key=tmp_path / "k.pem")
     config.sign(folder, folder / "model.sig")
     from cryptography.hazmat.primitives.serialization import PublicFormat
@@ -278,3 +279,14 @@ def test_an_openpgp_signature_is_said_not_to_be_checked(tmp_path: Path) -> None:
     put(folder, {"SHA256SUMS.asc": b"-----BEGIN PGP SIGNATURE-----\n"})
     told = tell(folder, integrity_only=True)
     assert (told.verdict, told.kinds) == ("INCOMPLETE", {"unsigned", "not-checked"})
+
+
+def test_a_policy_demands_files_and_excuses_none(tmp_path: Path) -> None:
+    folder = package(tmp_path / "e")
+    policy = tmp_path / "policy.toml"
+    for name, verdict in (("a.bin", "VERIFIED"), ("metrics.json", "INCOMPLETE")):
+        policy.write_text(f'schema = "reefkit.policy/1"\nrequire = ["{name}"]\n')
+        assert tell(folder, trust(tmp_path, key()), policy=policy).verdict == verdict
+    (folder / "logs/rank0.log").unlink()
+    policy.write_text('schema = "reefkit.policy/1"\nrequire = ["a.bin"]\n')
+    assert tell(folder, trust(tmp_path, key()), policy=policy).verdict == "INCOMPLETE"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gates import simple
-from public_reports import result_bundle
+from public_reports import attempt, result_bundle
 from signed_evidence import put, signed, signer_of
 from verifiable import FILES, digest, key, listed, package, tell, trust
 
@@ -197,3 +197,18 @@ def test_a_lone_list_follows_no_link(tmp_path: Path) -> None:
     (folder / "d").rename(tmp_path / "d")
     (folder / "d").symlink_to(tmp_path / "d")
     assert tell(folder / SUMS, integrity_only=True).verdict == "INCOMPLETE"
+
+
+def test_the_marker_of_an_attempt_is_a_list(tmp_path: Path) -> None:
+    marker = attempt()
+    names = list(marker["artifact_sha256"])
+    marker["artifact_sha256"] = {name: digest(name.encode()) for name in names}
+    files = {name: name.encode() for name in names}
+    put(tmp_path, {**files, "COMPLETE": json.dumps(marker).encode()})
+    told = tell(tmp_path, integrity_only=True)
+    assert (told.verdict, told.result.checked) == ("VERIFIED", len(names))
+    put(tmp_path, {names[0]: b"x"})
+    assert tell(tmp_path, integrity_only=True).verdict == "FAILED"
+    (tmp_path / "COMPLETE").write_text("{}")
+    with pytest.raises(Unusable):
+        tell(tmp_path, integrity_only=True)
