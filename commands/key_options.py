@@ -15,6 +15,7 @@ from ..records.names import printable
 
 if TYPE_CHECKING:
     from ..provenance.sign.key import Signer
+    from .frame import Terminal
 
 PASSPHRASE = "REEFKIT_PASSPHRASE"
 _LIMIT = 4096
@@ -39,14 +40,25 @@ key_options: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
         help="By which name others trust the key.  [default: as given to keygen]",
     ),
     passphrase_option,
+    click.option(
+        "--sshsig-only",
+        is_flag=True,
+        help="Only sign for ssh-keygen: what an agent can do for more than about 2,600 files.",
+    ),
 )
 
 
 def open_signer(
-    key: Path | None, agent: bool, identity: str | None, passphrase_file: Path | None
+    key: Path | None,
+    agent: bool,
+    identity: str | None,
+    passphrase_file: Path | None,
+    *,
+    sshsig_only: bool,
 ) -> tuple[Signer, str]:
     """Open the key that the options name, and find the identity. Raises Unusable, NotPermitted."""
     from ..provenance.sign.identity import check_identity, identity_beside
+    from ..provenance.sign.key import SshsigOnly
 
     if identity is not None:
         check_identity(identity)
@@ -58,7 +70,7 @@ def open_signer(
             "Nothing says by which name others trust the key.",
             remedy="Give the name with --identity, as it stands in their allowed_signers.",
         )
-    return signer, identity
+    return (SshsigOnly(signer) if sshsig_only else signer), identity
 
 
 def refuse_key_inside(key: Path | None, folder: Path) -> None:
@@ -125,3 +137,14 @@ def given_passphrase(file: Path | None) -> bytes | None:
             remedy="Put the passphrase there.",
         )
     return line
+
+
+def timestamping(url: str | None, terminal: Terminal) -> Callable[[bytes], bytes] | None:
+    """Give what asks the authority at a URL for a timestamp; None where none is asked for."""
+    if url is None:
+        return None
+    from ..provenance.sign.timestamp import fetch
+
+    if url.lower().startswith("http:"):
+        terminal.say("The way to the authority is not encrypted; what it answers is signed.")
+    return lambda sums: fetch(url, sums)

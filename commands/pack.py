@@ -14,7 +14,7 @@ import click
 from ..errors import ExitCode, Unusable
 from ..records.names import printable
 from .frame import Terminal, counted, declare, human_size, with_options
-from .key_options import key_options, open_signer, refuse_key_inside
+from .key_options import key_options, open_signer, refuse_key_inside, timestamping
 
 if TYPE_CHECKING:
     from ..provenance.evidence.pack import Package
@@ -62,6 +62,7 @@ def command(
     agent: bool,
     identity: str | None,
     passphrase_file: Path | None,
+    sshsig_only: bool,
     unsigned: bool,
     no_redact: bool,
     authority: str | None,
@@ -78,7 +79,8 @@ def command(
     if unsigned and (key is not None or agent or authority is not None):
         raise Unusable("--unsigned excludes --key, --agent and --timestamp.", remedy="Give either.")
     refuse_key_inside(key, folder)
-    signer, name = _signer(key, agent, identity, passphrase_file, unsigned=unsigned)
+    opened = None if unsigned else _opened(key, agent, identity, passphrase_file, sshsig_only)
+    signer, name = opened or (None, None)
     with contextlib.ExitStack() as stack:
         package = pack(
             Order(
@@ -88,7 +90,7 @@ def command(
                 name,
                 epoch=_epoch(),
                 force=force,
-                timestamp=None if authority is None else _timestamp(authority),
+                timestamp=timestamping(authority, terminal),
                 progress=_bar(terminal, folder, stack),
             )
         )
@@ -100,28 +102,19 @@ def command(
     return ExitCode.HOLDS
 
 
-def _signer(
+def _opened(
     key: Path | None,
     agent: bool,
     identity: str | None,
     passphrase_file: Path | None,
-    *,
-    unsigned: bool,
-) -> tuple[Signer | None, str | None]:
-    if unsigned:
-        return None, None
+    sshsig_only: bool,
+) -> tuple[Signer, str]:
     if key is None and not agent:
         raise Unusable(
             "No key was named to sign with.",
             remedy="Give --key FILE (`reef-archive keygen` makes one) or --agent; or --unsigned.",
         )
-    return open_signer(key, agent, identity, passphrase_file)
-
-
-def _timestamp(url: str) -> Callable[[bytes], bytes]:
-    from ..provenance.sign.timestamp import fetch
-
-    return lambda sums: fetch(url, sums)
+    return open_signer(key, agent, identity, passphrase_file, sshsig_only=sshsig_only)
 
 
 def _epoch() -> int | None:

@@ -13,7 +13,7 @@ import click
 from ..errors import ExitCode
 from ..records.names import printable
 from .frame import Terminal, counted, declare, with_options
-from .key_options import key_options, open_signer, refuse_key_inside
+from .key_options import key_options, open_signer, refuse_key_inside, timestamping
 
 if TYPE_CHECKING:
     from ..provenance.sign.key import Signer
@@ -55,6 +55,7 @@ def command(
     agent: bool,
     identity: str | None,
     passphrase_file: Path | None,
+    sshsig_only: bool,
     add: bool,
     authority: str | None,
     force: bool,
@@ -64,14 +65,14 @@ def command(
 
     if target.is_dir():
         refuse_key_inside(key, target)
-    signer, name = open_signer(key, agent, identity, passphrase_file)
+    signer, name = open_signer(key, agent, identity, passphrase_file, sshsig_only=sshsig_only)
     with contextlib.ExitStack() as stack:
         order = Order(
             signer,
             name,
             add=add,
             force=force,
-            timestamp=None if authority is None else _timestamp(authority),
+            timestamp=timestamping(authority, terminal),
             progress=_bar(stack) if terminal.shows_progress else None,
         )
         done = sign_folder(target, order) if target.is_dir() else sign_file(target, order)
@@ -80,12 +81,6 @@ def command(
         terminal.product(printable(file))
     terminal.say(_summary(done, signer))
     return ExitCode.HOLDS
-
-
-def _timestamp(url: str) -> Callable[[bytes], bytes]:
-    from ..provenance.sign.timestamp import fetch
-
-    return lambda sums: fetch(url, sums)
 
 
 def _bar(stack: contextlib.ExitStack) -> Callable[[int], Callable[[int], object]]:
@@ -105,5 +100,5 @@ def _summary(done: SignedPlace, signer: Signer) -> str:
     if signer.public.algorithm == "ssh-ed25519" and not signer.only_sshsig:
         text += "\ncosign and model_signing do not take Ed25519: no .sigstore.json, no model.sig."
     elif signer.only_sshsig:
-        text += "\nSuch a key signs nothing but SSHSIG: only ssh-keygen and reef-archive verify it."
+        text += "\nThis is SSHSIG alone: only ssh-keygen and reef-archive verify it."
     return text

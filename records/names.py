@@ -13,12 +13,14 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 def decoded(name: bytes | str) -> str:
     r"""Decode a name as UTF-8; bytes that are not become `\xNN`. For JSON, not for terminals."""
-    if isinstance(name, str):
-        try:
-            name = name.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # half a pair of UTF-16, as Windows allows in names
-            name = name.encode("utf-8", "surrogatepass")
-    return name.decode("utf-8", "backslashreplace")
+    return (_encoded(name) if isinstance(name, str) else name).decode("utf-8", "backslashreplace")
+
+
+def _encoded(name: str) -> bytes:
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a pair of UTF-16, as Windows allows in names
+        return name.encode("utf-8", "surrogatepass")
 
 
 def printable(name: bytes | str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from ...records.custody import Action, Artifact, Link, extended
+from ...records.custody import Action, Artifact, Link, extended, is_broken_chain
 from ...records.custody_lines import FILE as CUSTODY
 from ...records.manifest import FileEntry, Manifest
 from ..custody.head import HEAD, head_document
@@ -36,7 +36,9 @@ def added_files(
     `custody` is the chain so far; it goes on with the link of this stage. `epoch` is the second
     that the link is dated with, None for no date.
     """
-    made = {MANIFEST: manifest.to_bytes(), CUSTODY: extended(custody, _link(manifest, epoch))}
+    broken = [_artifact(entry) for entry in manifest.files if is_broken_chain(entry.path)]
+    chain = extended(custody, _link(manifest, epoch), broken=broken)
+    made = {MANIFEST: manifest.to_bytes(), CUSTODY: chain}
     if signer is not None and identity is not None:
         head = head_document(made[CUSTODY])
         made[HEAD] = head

@@ -62,7 +62,7 @@ class AgentSigner:
         if len(fields) >= LARGEST:
             raise Unusable(
                 f"{len(data):,} bytes are more than an ssh-agent signs at once.",
-                remedy="Sign with a key file, or with a key that makes nothing but SSHSIG.",
+                remedy="Sign with a key file, or for ssh-keygen alone: --sshsig-only.",
             )
         kind, answer = _ask(self._agent, _SIGN_REQUEST, fields, self._seconds)
         if kind == _FAILURE:

@@ -36,3 +36,24 @@ class Signer(Protocol):
         ECDSA is over SHA-256 of `data`, Ed25519 over `data` itself. Raises NotPermitted, Unusable.
         """
         ...
+
+
+@dataclass(frozen=True)
+class SshsigOnly:
+    """A signer of which nothing but SSHSIG is wanted."""
+
+    signer: Signer
+
+    @property
+    def public(self) -> PublicKey:
+        """Give the public half."""
+        return self.signer.public
+
+    @property
+    def only_sshsig(self) -> bool:
+        """Tell that it signs nothing else."""
+        return True
+
+    def sign(self, data: bytes) -> bytes:
+        """Sign. Raises what the signer raises."""
+        return self.signer.sign(data)

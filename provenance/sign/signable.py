@@ -16,10 +16,11 @@ from ..finding import Gravity
 from ..hashing import hash_members
 from ..sums.model import Sums
 from ..sums.read import read_sums
+from ..sums.text import MAX_SUMS
 from .carriers import SUMS, all_names, carrier_of
 from .slots import Present
 
-SUMS_LIMIT = 64 << 20
+SUMS_LIMIT = MAX_SUMS
 _SHA256 = frozenset({"sha256"})
 _NAMED = 3
 _STALE = f"Remove {SUMS} and its signatures to sign the folder as it is now."

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from ...errors import Unusable
 from ...records.names import printable
+from ..content.twins import twins_among
 from ..finding import Finding, FindingKind
 from .algorithms import WEAK, rank
 from .dialects import Dialect
@@ -18,7 +19,6 @@ from .line import BadLine, parse_line
 from .model import Sums, SumsLine
 from .names import PORTABLE_NAME, fault_in, is_portable
 from .text import text_of
-from .twins import listed_twins
 
 _PORTABLE_LINE = re.compile(rf"(?m)^([0-9a-f]{{64}})  ({PORTABLE_NAME})\n")
 _BESIDES_NAME = 64 + len("  \n")
@@ -59,7 +59,7 @@ def _portable(text: str) -> Sums | None:
     lines = tuple(
         SumsLine(name, "sha256", digest, number) for number, (digest, name) in enumerate(pairs, 1)
     )
-    return Sums(lines, listed_twins(names))
+    return Sums(lines, twins_among(names))
 
 
 class _Reader:
@@ -161,7 +161,7 @@ class _Reader:
             *self._dialect_findings(),
             *self._conflicts.values(),
             *_weak(self._lines.values(), self._label),
-            *listed_twins(tuple(self._lines)),
+            *twins_among(tuple(self._lines)),
         ]
         return Sums(tuple(self._lines.values()), tuple(findings))
 
