@@ -31,6 +31,8 @@ from .tool import tool_identity
 
 BROKEN = "custody.broken"  # what a chain is called once it cannot go on: custody.broken*.jsonl
 CONTINUED = "continued"
+PACK = "pack"
+NOT_REDACTED = "none"  # the value of `redaction` in a link of that stage
 
 
 class Action:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...records.custody import BROKEN, CONTINUED
+from ...records.custody import BROKEN, CONTINUED, NOT_REDACTED, PACK
 from ...records.custody_lines import FILE, LIMIT, Line, lines, order_fault
 from ...records.names import printable
 from ...records.strict_json import Json
@@ -47,10 +47,17 @@ def read_chain(data: bytes, head: bytes | None) -> Chain:
     if len(data) > LIMIT or data.count(b"\n") > _MOST_LINES:
         return Chain((), (_broken(f"is larger than {LIMIT >> 20} MiB or {_MOST_LINES:,} links"),))
     found = tuple(lines(data))
-    findings = [*_order(found), *_flow(found), *_standing(found)]
+    findings = [*_order(found), *_flow(found), *_standing(found), *_redaction(found)]
     if head is not None:
         findings += _against_head(found, head)
     return Chain(tuple(_link(line) for line in found if line.fault is None), tuple(findings))
+
+
+def _redaction(found: tuple[Line, ...]) -> Iterator[Finding]:
+    packed = [line for line in found if line.fault is None and line.stage == PACK]
+    if packed and packed[-1].predicate.get("redaction") == NOT_REDACTED:
+        text = "It was packed as it was: what it says of machines and people was not redacted."
+        yield Finding(FindingKind.NOT_REDACTED, FILE, text)
 
 
 def _link(line: Line) -> Link:

@@ -6,7 +6,15 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from ...records.custody import Action, Artifact, Link, extended, is_broken_chain
+from ...records.custody import (
+    NOT_REDACTED,
+    PACK,
+    Action,
+    Artifact,
+    Link,
+    extended,
+    is_broken_chain,
+)
 from ...records.custody_lines import FILE as CUSTODY
 from ...records.manifest import FileEntry, Manifest
 from ..custody.head import HEAD, head_document
@@ -17,9 +25,6 @@ from ..sign.key import Signer
 from ..sign.signatures import sign_sums
 from ..sums.write import write_sums
 from .package_names import MANIFEST
-
-STAGE = "pack"
-NOT_REDACTED = "none"
 
 
 def added_files(
@@ -59,7 +64,7 @@ def added_files(
 def _link(manifest: Manifest, epoch: int | None) -> Link:
     """Say what was packed. No run id: packing the same again gives the same link."""
     return Link(
-        STAGE,
+        PACK,
         outputs=[_artifact(entry) for entry in manifest.files],
         run_id=None,
         time=None if epoch is None else _rfc3339(epoch),
