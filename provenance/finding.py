@@ -31,6 +31,8 @@ class FindingKind(str, Enum):
     UNSIGNED_HEAD = "custody-without-head"
     UNCHECKED_TIMESTAMP = "timestamp-not-checked"
     CLAIMED = "claimed"
+    COMMITTED = "checkout-not-checked"
+    FURTHER_SIGNER = "further-signer"
     # the signer
     UNSIGNED = "unsigned"
     UNKNOWN_SIGNER = "unknown-signer"
@@ -95,6 +97,8 @@ _NOTES = {
     FindingKind.UNSIGNED_HEAD,
     FindingKind.UNCHECKED_TIMESTAMP,
     FindingKind.CLAIMED,
+    FindingKind.COMMITTED,
+    FindingKind.FURTHER_SIGNER,
 }
 _SIGNER = {
     FindingKind.UNSIGNED,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import Unusable
 from ..records.names import printable
 from .finding import Finding, FindingKind
+from .verification.carried_trust import refuse_carried_trust
 from .verification.cover import cover
 from .verification.files import Checked, check_files
 from .verification.known_names import ASIDE, CHAIN, GATE, RUN, STATEMENTS
@@ -140,13 +141,16 @@ def _vouching(
     from .verification.vouching import check_vouching
 
     trust = _trust(request)
+    refuse_carried_trust(package, trust)
     return check_vouching(package, listing, trust, request.identity), trust.required
 
 
 def _chain(request: Request, package: Package) -> Verification:
     from .verification.statements import alone
 
-    found = list(alone(package, _trust(request)))
+    trust = _trust(request)
+    refuse_carried_trust(package, trust)
+    found = list(alone(package, trust))
     findings = [each for each in found if isinstance(each, Finding)]
     signers = tuple(each for each in found if isinstance(each, SignerReport))
     names = (CHAIN,) if package.holds(CHAIN) else ()
@@ -245,6 +249,9 @@ def _records(request: Request, package: Package, checked: Checked) -> list[Findi
         found += check_records(package, checked.good)
     if request.repository is None:
         return found
+    if package.revision is not None and package.base == request.target:
+        text = f"What {package.revision} holds was checked, not what lies in the folder."
+        found.append(Finding(FindingKind.COMMITTED, None, text))
     from .verification.git import check_commits
     from .verification.records import commits_in
 

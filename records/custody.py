@@ -25,13 +25,12 @@ from .custody_lines import (
     order_fault,
 )
 from .custody_lock import locked
+from .custody_schema import CONTINUED, PACK
 from .names import decoded, printable
 from .new_file import new_file
 from .tool import tool_identity
 
 BROKEN = "custody.broken"  # what a chain is called once it cannot go on: custody.broken*.jsonl
-CONTINUED = "continued"
-PACK = "pack"
 NOT_REDACTED = "none"  # the value of `redaction` in a link of that stage
 
 
@@ -113,7 +112,11 @@ def extended(data: bytes, link: Link, *, broken: Sequence[Artifact] = ()) -> byt
             f"The chain of custody holds no link {link.resumes[:16]}… to resume.",
             remedy="Record a new run instead.",
         )
-    return data + _statement(link, last) + b"\n"
+    raw = _statement(link, last) + b"\n"
+    for line in lines(raw):
+        if line.fault is not None:
+            raise Unusable(f"The link of this stage cannot be recorded: it {line.fault}.")
+    return data + raw
 
 
 def append(folder: Path | int, link: Link) -> str:

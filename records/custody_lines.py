@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import Unusable
+from .custody_schema import fault_in, is_sha256
 from .strict_json import Json, parse_object
 
 FILE = "custody.jsonl"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:reefkit:custody:v1"
 LIMIT = 256 << 20
-SHA256 = re.compile(r"[0-9a-f]{64}")
+__all__ = [
+    "FILE",
+    "LIMIT",
+    "PREDICATE_TYPE",
+    "STATEMENT_TYPE",
+    "Line",
+    "is_sha256",
+    "lines",
+    "order_fault",
+]
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def _line(raw: bytes, number: int) -> Line:
     predicate, subject = document.get("predicate"), _subject(document.get("subject"))
     if not isinstance(predicate, dict) or subject is None:
         return Line(number, digest, fault="has no predicate, or no subject with sha256 digests")
-    fault = _fault_in(predicate)
+    fault = fault_in(predicate)
     if fault is not None:
         return Line(number, digest, fault=fault)
     return Line(number, digest, predicate, subject)
@@ -96,43 +105,6 @@ def _subject(value: Json) -> tuple[tuple[str, str], ...] | None:
             return None
         found.append((name, str(sha256)))
     return tuple(found)
-
-
-def _fault_in(predicate: dict[str, Json]) -> str | None:
-    seq, stage, previous = (predicate.get(key) for key in ("seq", "stage", "previous"))
-    if type(seq) is not int or seq < 0:
-        return "has no `seq`"
-    if not isinstance(stage, str) or not stage:
-        return "names no stage"
-    if "previous" not in predicate or previous is not None:
-        if not isinstance(previous, dict) or not is_sha256(previous.get("sha256")):
-            return "says nothing usable of its predecessor"
-    resumes = predicate.get("resumes")
-    if resumes is not None and not is_sha256(resumes):
-        return "names no usable link that it resumes"
-    for key in ("inputs", "outputs"):
-        if not all(map(_is_artifact, _list(predicate.get(key)))):
-            return f"has `{key}` without names and sha256 digests"
-    return None
-
-
-def _list(value: Json) -> list[Json]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _is_artifact(value: Json) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("name"), str)
-        and is_sha256(value.get("sha256"))
-    )
-
-
-def is_sha256(value: object) -> bool:
-    """Tell whether something is a sha256 in lower-case hex."""
-    return isinstance(value, str) and SHA256.fullmatch(value) is not None
 
 
 def order_fault(line: Line, before: Line | None) -> str | None:

@@ -13,12 +13,11 @@ from pathlib import Path
 from ...errors import Unusable
 from ...records.custody import Artifact, Link, append, now, read, statement
 from ...records.custody_lines import PREDICATE_TYPE, STATEMENT_TYPE, is_sha256, lines
+from ...records.custody_schema import SUPERSEDED, WITHDRAWN
 from ...records.names import printable
 from ...records.strict_json import Json, parse_object
 from ..finding import Finding, FindingKind
 
-WITHDRAWN = "withdrawn"
-SUPERSEDED = "superseded-by"
 LOOSE_FILE = "withdrawn.json"
 _SUMS = "SHA256SUMS"
 _LIMIT = 1 << 20
@@ -122,7 +121,7 @@ def _spoken_of(folder: Path) -> list[Artifact]:
     made: dict[str, str] = {}
     for line in lines(read(folder) or b""):
         if line.stage not in (WITHDRAWN, SUPERSEDED):
-            made |= dict(line.subject)
+            made |= {each.name: each.sha256 for each in line.files if not each.elsewhere}
     if not made:
         raise Unusable(
             f"{printable(folder.name)} holds no {_SUMS} and no chain that could be spoken of.",

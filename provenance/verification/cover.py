@@ -73,16 +73,25 @@ def cover(package: Package, lines: Sequence[SumsLine], aside: Collection[str]) -
         pairs.append(Pair(member, by_name[line.name]))
         findings.append(_other_form(line, member))
         del left[member.name]
-    if package.demands_cover:
-        # An empty folder that waits for a missing file is no finding of its own.
-        waiting = {folder for line in missing for folder in _folders_above(line.name)}
-        findings += [
-            _other(member)
-            for member in left.values()
-            if member.kind is not MemberKind.FILE and member.name not in waiting
-        ]
+    waiting = {folder for line in missing for folder in _folders_above(line.name)}
+    findings += [_other(member) for member in left.values() if _counts(member, waiting, package)]
+    told = {(finding.kind, finding.path) for finding in package.content.findings}
+    findings = [finding for finding in findings if (finding.kind, finding.path) not in told]
     extra = tuple(member for member in left.values() if member.kind is MemberKind.FILE)
     return Cover(tuple(pairs), tuple(missing), extra, tuple(findings))
+
+
+def _counts(member: Member, waiting: Collection[str], package: Package) -> bool:
+    """Tell whether what is no file is a finding of its own.
+
+    An empty folder that waits for a missing file is none. A link where a listed name leads through
+    always is one: other tools follow it, and find there whatever somebody put there.
+    """
+    if member.kind is MemberKind.FILE:
+        return False
+    if member.name in waiting:
+        return member.kind is not MemberKind.EMPTY_FOLDER
+    return package.demands_cover
 
 
 def extra_findings(cover: Cover, renamed: Collection[str] = ()) -> Iterable[Finding]:

@@ -79,6 +79,7 @@ def find_listing(package: Package, *, strict: bool) -> Listing:
     if not lists:
         return _from_signatures(package, found)
     lines, conflicts = _merged(lists)
+    lines = (*lines, *_bound(found, lines))
     unread = [
         Finding(
             FindingKind.NOT_CHECKED,
@@ -94,6 +95,22 @@ def find_listing(package: Package, *, strict: bool) -> Listing:
     )
     notes = [finding for each in lists for finding in each.sums.findings]
     return Listing(tuple(lists), found, lines, aside, (*notes, *conflicts, *unread))
+
+
+def _bound(found: Sequence[Carried], lines: Sequence[SumsLine]) -> list[SumsLine]:
+    """Give lines for what a signature binds by SHA-256 and the lists name by another hash only.
+
+    Unless such files are hashed that way, too, the signature says nothing of their bytes.
+    """
+    by_sha256 = {line.name for line in lines if line.algorithm == "sha256"}
+    others = {line.name for line in lines} - by_sha256
+    added: dict[str, SumsLine] = {}
+    for each in found:
+        bound = each.signature.files if each.signature is not None else None
+        for name, digest in (bound or {}).items():
+            if name in others:
+                added.setdefault(name, SumsLine(name, "sha256", digest, 0))
+    return list(added.values())
 
 
 def _names(package: Package) -> tuple[str, ...]:

@@ -54,6 +54,16 @@ _TABLE: dict[Kind, tuple[str, str, str]] = {
         "The package was made without looking for private data.",
         "Look for private data before passing it on.",
     ),
+    Kind.COMMITTED: (
+        "The checkout was not checked",
+        "The bytes that a commit holds were checked, not the files that lie in the folder.",
+        "Leave out --git, or compare with `git status`, where the files themselves matter.",
+    ),
+    Kind.FURTHER_SIGNER: (
+        "A further signature that counts nothing",
+        "Enough signers are trusted; one more signature is by a key that is not, or no longer.",
+        "Ask who signed it, where the key was revoked.",
+    ),
     Kind.UNLISTED: (
         "Files that the list leaves out",
         "A checksum file was named, and its folder holds more than it lists.",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...errors import Unusable
 from ...records.names import printable
 from ..content.members import Content, Member, MemberKind
-from .known_names import CHAIN, HEAD, HEAD_SIGNATURE, KEY_COPY, PACKAGE_MARK
+from .known_names import ASIDE, CHAIN, HEAD, HEAD_SIGNATURE, KEY_COPY, PACKAGE_MARK
 from .package import Package
 
 if TYPE_CHECKING:
@@ -67,10 +67,27 @@ def _file(stack: ExitStack, path: Path) -> Package:
         content = ListedContent(folder, (CHAIN, HEAD, HEAD_SIGNATURE))
         return Package.of(content, base=os.fspath(folder), listed_by=CHAIN, demands_cover=False)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        _refuse_signatures(path)
         from ..content.single_file import SingleFile
 
         return Package.of(SingleFile(path), base=os.fspath(folder), bundle=name)
     return _list(path, folder, name)
+
+
+def _refuse_signatures(path: Path) -> None:
+    """Refuse a signature bundle under a name of its own, which says what it signs to nobody."""
+    with open(path, "rb") as file:
+        start = file.read(_LIST_LIMIT)
+    if b'"dsseEnvelope"' in start:
+        what, name = "an OMS signature bundle", "model.sig, in the folder that it signs"
+    elif b'"messageSignature"' in start:
+        what, name = "a sigstore bundle", "SHA256SUMS.sigstore.json, beside what it signs"
+    else:
+        return
+    raise Unusable(
+        f"{printable(os.fsencode(path.name))} is {what}, not evidence itself.",
+        remedy=f"Call it {name}, and name that folder.",
+    )
 
 
 def _list(path: Path, folder: Path, name: str) -> Package:
@@ -89,7 +106,7 @@ def _list(path: Path, folder: Path, name: str) -> Package:
     base = os.fspath(folder)
     if PACKAGE_MARK in names or any(os.path.lexists(folder / each) for each in models):
         return Package.of(FolderContent(folder), base=base, listed_by=name)
-    content = ListedContent(folder, {*names, *carriers, name, KEY_COPY})
+    content = ListedContent(folder, {*names, *carriers, *ASIDE, name, KEY_COPY})
     return Package.of(content, base=base, listed_by=name, demands_cover=False)
 
 

@@ -198,11 +198,10 @@ def _other_files(listing: Listing, each: Carried) -> Finding | None:
         for line in listing.lines
         if line.algorithm == "sha256" and line.name not in carriers
     }
-    others = {line.name for line in listing.lines} - listed.keys() - carriers.keys()
+    unbound = {line.name for line in listing.lines} - bound.keys() - carriers.keys()
     differing = sorted(
-        name
-        for name in bound.keys() | listed.keys()
-        if name not in others and bound.get(name) != listed.get(name)
+        {name for name in bound.keys() | listed.keys() if bound.get(name) != listed.get(name)}
+        | unbound
     )
     differing += sorted(_changed_carriers(each.signature, carriers))
     if not differing:
@@ -286,7 +285,8 @@ def _judge(
     missing = trust.missing(counted, unknown - counted)
     if missing and refused and all(each.kind is FindingKind.UNSIGNED for each in missing):
         missing = ()  # why those who signed do not count says more
-    findings = [*(refused if missing or not counted else ()), *missing]
+    needed = missing or not counted
+    findings = [*(refused if needed else map(further, refused)), *missing]
     if identity is not None and not named & counted:
         findings.append(
             Finding(
@@ -332,6 +332,11 @@ def _of_all_lists(listing: Listing, trusted: Mapping[str, set[PublicKey]]) -> se
         return set[PublicKey]().union(*trusted.values())
     signed = [trusted.get(each.name, set[PublicKey]()) for each in listing.lists]
     return set[PublicKey].intersection(*signed)
+
+
+def further(finding: Finding) -> Finding:
+    """Say of a signer who is not needed that the signature counts nothing, and why."""
+    return Finding(FindingKind.FURTHER_SIGNER, finding.path, finding.diagnosis)
 
 
 def _sentence(text: str) -> str:

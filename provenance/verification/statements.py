@@ -143,11 +143,17 @@ def alone(package: Package, trust: Trust) -> Iterator[Finding | SignerReport]:
     yield from found.findings
     yield from found.signers
     trusted = {key for key, judgement in found.judged if judgement.trusted}
+    yield from untrusted(found)
     for key, judgement in found.judged:
-        if not judgement.trusted and judgement.kind is not FindingKind.UNKNOWN_SIGNER:
-            kind = judgement.kind or FindingKind.UNKNOWN_SIGNER
-            yield Finding(kind, HEAD_SIGNATURE, printable(judgement.reason or "It is not trusted."))
-        elif not judgement.trusted:
+        if not judgement.trusted and judgement.kind is FindingKind.UNKNOWN_SIGNER:
             yield from trust.missing((), (key,))
     if not found.judged or trusted:
         yield from trust.missing(trusted)
+
+
+def untrusted(found: Statements) -> Iterator[Finding]:
+    """Say why signers of the chain's head who are known are not trusted: revoked, expired …"""
+    for _, judgement in found.judged:
+        if not judgement.trusted and judgement.kind not in (None, FindingKind.UNKNOWN_SIGNER):
+            reason = printable(judgement.reason or "It is not trusted.")
+            yield Finding(judgement.kind, HEAD_SIGNATURE, reason)

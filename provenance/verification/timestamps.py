@@ -28,11 +28,18 @@ def check_timestamps(listing: Listing, trust: Trust) -> Proven:
     times: dict[int, datetime] = {}
     findings: list[Finding] = []
     data = {each.name: each.data for each in listing.lists}
+    signed = {each.slot for each in listing.carried if not each.is_timestamp}
     for each in listing.carried:
         if not each.is_timestamp:
             continue
         if each.finding is not None:
             findings.append(each.finding)
+        elif not _is_one_sequence(each.data):
+            text = "It is no RFC 3161 response."
+            findings.append(Finding(FindingKind.INVALID_SIGNATURE, each.path, text))
+        elif each.slot not in signed:
+            text = "It stands for a signer whose signatures are not there."
+            findings.append(Finding(FindingKind.EXTRA, each.path, text))
         elif not trust.timestamp_authorities:
             findings.append(
                 Finding(
@@ -57,3 +64,13 @@ def check_timestamps(listing: Listing, trust: Trust) -> Proven:
                     kind = FindingKind.NOT_CHECKED
                 findings.append(Finding(kind, each.path, error.message))
     return Proven(times, tuple(findings))
+
+
+def _is_one_sequence(data: bytes) -> bool:
+    """Tell whether it is one SEQUENCE of DER that fills the file: all that shows without trust."""
+    if len(data) < 2 or data[0] != 0x30:
+        return False
+    if data[1] < 0x80:
+        return len(data) == 2 + data[1]
+    count = data[1] & 0x7F
+    return 0 < count <= 4 and len(data) == 2 + count + int.from_bytes(data[2 : 2 + count], "big")

@@ -9,8 +9,8 @@ from ..trust.judge import Trust
 from .listing import Listing
 from .package import Package
 from .result import SignerReport
-from .signatures import check_signatures
-from .statements import check_custody, check_withdrawal
+from .signatures import check_signatures, further
+from .statements import check_custody, check_withdrawal, untrusted
 from .timestamps import check_timestamps
 
 
@@ -31,9 +31,10 @@ def check_vouching(
     stamps = check_timestamps(listing, trust)
     signed = check_signatures(package, listing, trust, identity=identity, signed_at=stamps.times)
     custody = check_custody(package, trust)
+    aside = [further(each) for each in untrusted(custody)]
     withdrawal = check_withdrawal(package, tuple(each.data for each in listing.lists), trust)
     return Vouching(
-        (*signed.findings, *stamps.findings, *custody.findings, *withdrawal.findings),
+        (*signed.findings, *stamps.findings, *custody.findings, *aside, *withdrawal.findings),
         (*signed.signers, *custody.signers, *withdrawal.signers),
         signed.list_was_changed,
         signed.change,

@@ -40,14 +40,17 @@ def recorded(folder: Path | int, make: Callable[[], Link]) -> str | None:
 
 
 def described(readable: Readable, path: Path | None, folder: Path) -> Artifact:
-    """Hash what is open. `path` is None for a process's; raises what reading raises."""
+    """Hash what is open. `path` is None for a process's; raises what reading raises.
+
+    What lies outside of the folder gets a name that no file in it can have.
+    """
     digest = hashlib.sha256()
     offset = 0
     while block := readable.read(offset, min(_BLOCK, readable.size - offset)):
         digest.update(block)
         offset += len(block)
     name = None if path is None else name_in(path, folder)
-    shown = name or (readable.label if path is None else path.name)
+    shown = name or f"../{readable.label if path is None else path.name}"
     return Artifact(shown, digest.hexdigest(), offset, elsewhere=name is None)
 
 
