@@ -250,7 +250,8 @@ def _records(request: Request, package: Package, checked: Checked) -> list[Findi
     if request.repository is None:
         return found
     if package.revision is not None and package.base == request.target:
-        text = f"What {package.revision} holds was checked, not what lies in the folder."
+        held = package.revision.rstrip(":")
+        text = f"What {held} holds was checked, not what lies in the folder."
         found.append(Finding(FindingKind.COMMITTED, None, text))
     from .verification.git import check_commits
     from .verification.records import commits_in

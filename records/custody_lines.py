@@ -14,16 +14,17 @@ FILE = "custody.jsonl"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:reefkit:custody:v1"
 LIMIT = 256 << 20
-__all__ = [
-    "FILE",
-    "LIMIT",
-    "PREDICATE_TYPE",
-    "STATEMENT_TYPE",
-    "Line",
-    "is_sha256",
-    "lines",
-    "order_fault",
-]
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file as a link lists it, among its inputs or its outputs."""
+
+    name: str
+    sha256: str
+    size: int | None
+    elsewhere: bool
+    action: str | None
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,41 @@ class Line:
         value = self.predicate.get("previous")
         digest = value.get("sha256") if isinstance(value, dict) else None
         return digest if isinstance(digest, str) else None
+
+    @property
+    def run_id(self) -> str | None:
+        """Give the id of the run that wrote the link."""
+        value = self.predicate.get("run_id")
+        return value if isinstance(value, str) else None
+
+    @property
+    def inputs(self) -> tuple[ListedFile, ...]:
+        """Give the files that the stage took."""
+        return _listed(self.predicate.get("inputs"))
+
+    @property
+    def outputs(self) -> tuple[ListedFile, ...]:
+        """Give the files that the stage made."""
+        return _listed(self.predicate.get("outputs"))
+
+    @property
+    def files(self) -> tuple[ListedFile, ...]:
+        """Give all of them, what it made last."""
+        return self.inputs + self.outputs
+
+
+def _listed(value: Json) -> tuple[ListedFile, ...]:
+    return tuple(
+        ListedFile(
+            str(each["name"]),
+            str(each["sha256"]),
+            size if type(size := each.get("size")) is int else None,
+            each.get("elsewhere") is True,
+            action if isinstance(action := each.get("action"), str) else None,
+        )
+        for each in (value if isinstance(value, list) else [])
+        if isinstance(each, dict)
+    )
 
 
 def lines(data: bytes) -> Iterator[Line]:

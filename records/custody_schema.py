@@ -22,6 +22,7 @@ ACTIONS = frozenset({"carried", "rebuilt", "copied", "dropped"})
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _STAGE = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_REDACTION = re.compile(r"[a-z0-9][a-z0-9./-]{0,63}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _SPECIAL = {each.replace("-", ""): each for each in (CONTINUED, WITHDRAWN, SUPERSEDED)}
@@ -147,6 +148,10 @@ def _is_list_of(check: _Check) -> _Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
+def _is_redaction(value: Json) -> bool:
+    return isinstance(value, str) and _REDACTION.fullmatch(value) is not None
+
+
 def _is_counts(value: Json) -> bool:
     return isinstance(value, dict) and all(map(_is_count, value.values()))
 
@@ -204,7 +209,7 @@ _KEYS: Mapping[str, _Check] = {
     "found": _is_count,
     "damage": _is_count,
     "not_checked": _is_list_of(_is_text),
-    "redaction": _is_said,
+    "redaction": _is_redaction,
     "reason": _or_null(_is_said),
     "by": _or_null(_is_said),
 }

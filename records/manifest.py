@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import Unusable
-from .custody_lines import is_sha256
+from .custody_schema import is_sha256
 from .names import decoded
 from .strict_json import Json, parse_object
 from .tool import tool_identity

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,15 +15,35 @@ from ..errors import DestinationExists, Unusable
 from .names import printable
 
 
+# What only writing fails with: the block of `new_file` may read other files, too.
+_WRITING = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
 @contextlib.contextmanager
-def new_file(path: Path, *, force: bool = False, mode: int = 0o666) -> Generator[BinaryIO]:
+def new_file(path: Path, *, force: bool = False, mode: int = 0o644) -> Generator[BinaryIO]:
     """Open a file for writing and reading; it replaces nothing unless `force` is given.
 
     When the block raises, nothing is left. The temporary name follows from the file's, so that
-    what a crash leaves behind goes with the next attempt: one writer at a time. Works on every
-    system. Raises DestinationExists, and Unusable where nothing can be written.
+    what a crash leaves behind goes with the next attempt: one writer at a time. The umask may
+    narrow `mode`. Works on every system. Raises DestinationExists, and Unusable where nothing can
+    be written.
     """
     refuse_existing(path, force=force)
+    try:
+        with unpublished(path, mode=mode) as file:
+            yield file
+        publish(path, force=force)
+    except BaseException:
+        discard(path)
+        raise
+
+
+@contextlib.contextmanager
+def unpublished(path: Path, *, mode: int = 0o644) -> Generator[BinaryIO]:
+    """Open a file's temporary, in place of what a crash left there; in the end it is on the disk.
+
+    Whoever calls this publishes or discards it. Raises Unusable where nothing can be written.
+    """
     temporary = temporary_of(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -36,11 +57,16 @@ def new_file(path: Path, *, force: bool = False, mode: int = 0o666) -> Generator
         with open(fd, "w+b") as file:
             yield file
             _to_disk(path, file)
-        _publish(temporary, path, force=force)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+    except OSError as error:
+        if error.errno in _WRITING:
+            raise _unwritable(path, error) from None
         raise
+
+
+def discard(path: Path) -> None:
+    """Remove a file's temporary, if it can be."""
+    with contextlib.suppress(OSError):
+        os.unlink(temporary_of(path))
 
 
 def temporary_of(path: Path) -> Path:
@@ -70,6 +96,35 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         )
 
 
+def refuse_inputs(path: Path, inputs: Iterable[Path]) -> None:
+    """Refuse an output that is, or lies inside, one of the inputs; links are resolved.
+
+    Raises Unusable.
+    """
+    try:
+        real = Path(os.path.realpath(path))
+        for each in inputs:
+            if any(_is_same(place, each) for place in (real, *real.parents)):
+                where = "is" if _is_same(real, each) else "lies in"
+                raise Unusable(
+                    f"{printable(os.fsencode(path))} {where} {printable(os.fsencode(each))}, "
+                    "which is to be read.",
+                    remedy="Choose another --out: what is read is never written to.",
+                )
+    except (OSError, ValueError) as error:
+        raise Unusable(
+            f"{printable(os.fsencode(path))}: {error}.", remedy="Choose another --out."
+        ) from None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Compare places, by what is there where something is: file systems may ignore case."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return one == Path(os.path.realpath(other))
+
+
 def _to_disk(path: Path, file: BinaryIO) -> None:
     try:
         file.flush()
@@ -78,7 +133,9 @@ def _to_disk(path: Path, file: BinaryIO) -> None:
         raise _unwritable(path, error) from None
 
 
-def _publish(temporary: Path, path: Path, *, force: bool) -> None:
+def publish(path: Path, *, force: bool) -> None:
+    """Give a file's temporary the file's name. Raises DestinationExists, Unusable."""
+    temporary = temporary_of(path)
     try:
         if force or not _linked(temporary, path):
             refuse_existing(path, force=force)

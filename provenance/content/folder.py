@@ -16,6 +16,7 @@ from .folder_access import HAS_REPARSE_TAGS, folder_access, is_link
 from .members import Member, MemberKind
 from .name_bytes import member_name, name_bytes
 from .twins import twins_among
+from .shown import shown
 
 _MOST_MEMBERS = 2_000_000
 _DEEPEST = 256
@@ -74,20 +75,20 @@ class FolderContent:
     def _descriptor(self, member: Member) -> int:
         if member.kind is not MemberKind.FILE:
             raise Unusable(
-                f"{printable(member.name)} is a {member.kind.value}: it is not read.",
+                f"{shown(member.name)} is a {member.kind.value}: it is not read.",
                 remedy="Put a copy of what is meant in its place.",
             )
         try:
             return self._access.open(member.name)
         except PermissionError as error:
             raise NotPermitted(
-                f"{printable(member.name)} cannot be read: {error.strerror}.",
+                f"{shown(member.name)} cannot be read: {error.strerror}.",
                 remedy="Run this as a user who may read it.",
             ) from None
         except OSError as error:
             why = "a link is in its way" if error.errno == errno.ELOOP else error.strerror
             raise Unusable(
-                f"{printable(member.name)} cannot be opened as the file that was listed: {why}.",
+                f"{shown(member.name)} cannot be opened as the file that was listed: {why}.",
                 remedy="Run this again when nobody changes the folder.",
             ) from None
 
@@ -107,7 +108,7 @@ class FolderContent:
             except OSError as error:
                 if not folder:
                     raise
-                text = f"{printable(folder)} cannot be listed: {error.strerror}."
+                text = f"{shown(folder)} cannot be listed: {error.strerror}."
                 self._unreadable.append(Finding(FindingKind.UNREADABLE, folder, text))
             else:
                 if folder and len(found) + len(waiting) == before:

@@ -24,6 +24,7 @@ from ...records.names import printable
 from .members import Member, MemberKind
 from .name_bytes import name_bytes
 from .twins import twins_among
+from .shown import shown
 
 _SAFE = (
     "--no-replace-objects",
@@ -69,7 +70,7 @@ class GitContent:
         blob = self._blobs.get(member.name)
         if blob is None:
             raise Unusable(
-                f"{printable(member.name)} is a {member.kind.value} or not in {self.label}.",
+                f"{shown(member.name)} is a {member.kind.value} or not in {self.label}.",
                 remedy="Name a file of the commit.",
             )
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
@@ -171,7 +172,7 @@ class GitContent:
 
     def _broken(self, member: Member, fault: str) -> Unusable:
         return Unusable(
-            f"{printable(member.name)} cannot be read from {self.label}: {fault}.",
+            f"{shown(member.name)} cannot be read from {self.label}: {fault}.",
             remedy="Run `git fsck`, or fetch the commit anew.",
         )
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...errors import Unusable
-from ...records.names import printable
 from ...records.strict_json import Json, parse_object
 from ..finding import Finding, FindingKind
 from .name_bytes import name_bytes
+from .shown import shown
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _LARGEST = 64 << 20
@@ -104,7 +104,7 @@ def _text(document: Mapping[str, Json], key: str) -> str | None:
 
 
 def _artifact(label: str, name: str, fields: Json) -> Artifact:
-    shown = f"{label}: artifact {printable(name[:200])}"
+    shown = f"{label}: artifact {shown(name)}"
     assert isinstance(fields, dict)
     kind, digest, content = fields["format"], fields["original_sha256"], fields["content"]
     if not isinstance(kind, str) or kind not in _FORMATS:
@@ -124,12 +124,12 @@ def _artifact(label: str, name: str, fields: Json) -> Artifact:
 def _unproven(name: str, kind: str) -> Finding:
     if kind == "text":
         text = (
-            f"The text of {printable(name)} in the bundle is not the original: its digest is "
+            f"The text of {shown(name)} in the bundle is not the original: its digest is "
             "another one with every line ending, final newline and byte order mark."
         )
         return Finding(FindingKind.MISMATCH, name, text)
     text = (
-        f"The original bytes of {printable(name)} are not in the bundle, which holds its value "
+        f"The original bytes of {shown(name)} are not in the bundle, which holds its value "
         "only, and no usual way to write that has the digest."
     )
     return Finding(FindingKind.NOT_CHECKED, name, text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...records.names import printable
 from ..finding import Finding, FindingKind
 from .zip_entry import DEFLATED, UNIX, UTF8, VERSION, VERSION_ZIP64, Entry
 from .zip_extra import Extra
 from .zip_local import Placed
+from .shown import shown
 
 DATE_1980 = (1 << 5) | 1
 ATTRIBUTES = 0o100644 << 16
@@ -38,7 +38,7 @@ class Dialects:
                 FindingKind.DIALECT,
                 None,
                 f"The zip has {habit}: {count:,} {'entry' if count == 1 else 'entries'}, "
-                f"first {printable(first)}.",
+                f"first {shown(first)}.",
             )
             for habit, (count, first) in self._seen.items()
         ]

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import Unusable
-from ...records.names import printable
 from ..finding import Finding, FindingKind
 from .zip_end import ZipEnd
 from .zip_entry import DESCRIPTOR, NARROW, VERSION_ZIP64, Entry, widened
 from .zip_extra import read_extra
 from .zip_source import ZipSource
+from .shown import shown
 
 _HEADER = struct.Struct("<4s5H3L2H")
 _MARK = b"PK\3\4"
@@ -168,7 +168,7 @@ def _path(entry: Entry) -> str:
 
 
 def _shown(entry: Entry) -> str:
-    return printable(entry.raw_name[:300])
+    return shown(entry.raw_name)
 
 
 def _damaged(source: ZipSource, fault: str) -> Unusable:

@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass
 
 from ...records.names import printable
+from ...records.names import printable
 from ..finding import Finding, FindingKind
 from ..sums.names import fault_in
 from .zip_entry import UNIX, UTF8, Entry
 from .zip_extra import Extra
+from .shown import shown
 
 # Legal elsewhere, and the zip program of Windows writes another character in their place.
 _NOT_ON_WINDOWS = str.maketrans("", "", '<>:"|?*')
@@ -45,17 +47,17 @@ def name_of(entry: Entry, extra: Extra) -> ZipName:
     if extra.unicode_name is not None and extra.unicode_name != text.encode(
         "utf-8", "surrogateescape"
     ):
-        other = printable(extra.unicode_name)
+        other = shown(extra.unicode_name)
         finding = Finding(
             FindingKind.HEADERS_DIFFER,
             text.removesuffix("/"),
-            f"{printable(text)} has a second name, {other}: readers differ in which they take.",
+            f"{shown(text)} has a second name, {other}: readers differ in which they take.",
         )
         return ZipName(text.removesuffix("/"), finding)
     plain = text.removesuffix("/")
     fault = name_fault(plain)
     if fault is not None:
-        finding = Finding(FindingKind.UNSAFE_NAME, plain, f"The name {printable(text)} {fault}.")
+        finding = Finding(FindingKind.UNSAFE_NAME, plain, f"The name {shown(text)} {fault}.")
         return ZipName(plain, finding)
     if plain.translate(_NOT_ON_WINDOWS) != plain:
         dialect = "a name with a character that Windows does not allow"

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 from ...errors import Unusable
-from ...records.names import printable
 from ..finding import Finding, FindingKind
 from .members import Member, MemberKind
 from .name_bytes import name_bytes
@@ -29,6 +28,7 @@ from .zip_local import Placed, read_layout
 from .zip_names import name_of
 from .zip_source import ZipSource
 from .zip_streams import DeflatedStream, StoredStream
+from .shown import shown
 
 # Deflate reaches 1,032:1 with zeros; what is above is not worth reading for evidence.
 LARGEST_RATIO = 1000
@@ -76,7 +76,7 @@ class ZipContent:
         Once it was read from its start to its end, a checksum that does not hold is in `findings`.
         The stream raises ZipFault only for data that cannot be had.
         """
-        name = printable(member.name)
+        name = shown(member.name)
         placed = self._placed.get(member.name)
         if placed is None or member.kind is not MemberKind.FILE:
             raise Unusable(
@@ -134,19 +134,19 @@ class ZipContent:
             if extra.fault is not None or entry.unused:
                 what = extra.fault or "a field for large files with more in it"
                 self._add(
-                    FindingKind.HIDDEN_BYTES, name.text, f"{printable(name.text)} has {what}."
+                    FindingKind.HIDDEN_BYTES, name.text, f"{shown(name.text)} has {what}."
                 )
             if entry.comment:
-                text = f"{printable(name.text)} has a comment, which no checksum covers."
+                text = f"{shown(name.text)} has a comment, which no checksum covers."
                 self._add(FindingKind.HIDDEN_BYTES, name.text, text)
             dialects.look_at(each, name.text, extra, name.dialect)
             if name.text in files or name.text in folders:
                 same = (name.text in folders) == entry.is_folder
                 if same:
-                    text = f"{printable(name.text)} is in the zip more than once."
+                    text = f"{shown(name.text)} is in the zip more than once."
                     self._add(FindingKind.DUPLICATE_MEMBER, name.text, text)
                 else:
-                    text = f"{printable(name.text)} is a file and a folder at once."
+                    text = f"{shown(name.text)} is a file and a folder at once."
                     self._add(FindingKind.TWIN_NAMES, name.text, text)
                 continue
             if entry.is_folder:
@@ -160,7 +160,7 @@ class ZipContent:
                 inflated += entry.size
                 if _is_bomb(entry):
                     text = (
-                        f"{printable(name.text)} would inflate from {entry.packed:,} to "
+                        f"{shown(name.text)} would inflate from {entry.packed:,} to "
                         f"{entry.size:,} bytes."
                     )
                     self._add(FindingKind.TOO_LARGE, name.text, text)
@@ -178,23 +178,23 @@ class ZipContent:
         kind = entry.file_type
         if kind in (0, stat.S_IFREG):
             if entry.external & 0x10:
-                text = f"{printable(name)} is a file by its name and a folder by its attributes."
+                text = f"{shown(name)} is a file by its name and a folder by its attributes."
                 self._add(FindingKind.HEADERS_DIFFER, name, text)
             return MemberKind.FILE
         if kind == stat.S_IFLNK:
-            text = f"{printable(name)} would become a link when it is unpacked."
+            text = f"{shown(name)} would become a link when it is unpacked."
             self._add(FindingKind.LINK, name, text)
             return MemberKind.LINK
-        text = f"{printable(name)} would become no regular file when it is unpacked."
+        text = f"{shown(name)} would become no regular file when it is unpacked."
         self._add(FindingKind.SPECIAL_FILE, name, text)
         return MemberKind.SPECIAL
 
     def _look_at_folder(self, entry: Entry, name: str) -> None:
         if entry.size or entry.packed or entry.crc:
-            text = f"{printable(name)} is a folder with {entry.packed:,} bytes in it."
+            text = f"{shown(name)} is a folder with {entry.packed:,} bytes in it."
             self._add(FindingKind.HIDDEN_BYTES, name, text)
         if entry.file_type not in (0, stat.S_IFDIR):
-            text = f"{printable(name)} is a folder by its name and something else by its mode."
+            text = f"{shown(name)} is a folder by its name and something else by its mode."
             self._add(FindingKind.HEADERS_DIFFER, name, text)
 
     def _add(self, kind: FindingKind, path: str | None, text: str) -> None:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast
 
 from ...errors import DoesNotHold, Unusable
-from ...records.names import printable
 from ..sums.names import portability_fault
 from .name_bytes import name_bytes
 from .zip_dialect import ATTRIBUTES, DATE_1980
 from .zip_entry import NARROW, UNIX, UTF8, VERSION, VERSION_ZIP64
 from .zip_names import name_fault
+from .shown import shown
 
 _PIECE = 1 << 20
 _LOCAL_CRC_AT = 14
@@ -62,14 +62,14 @@ def _checked(member: ZipMember, before: bytes | None) -> bytes:
     fault = portability_fault(member.name) or name_fault(member.name)
     if fault is not None:
         raise Unusable(
-            f"The name {printable(member.name)} {fault}.", remedy="Rename the file first."
+            f"The name {shown(member.name)} {fault}.", remedy="Rename the file first."
         )
     name = name_bytes(member.name)
     if len(name) > 0xFFFF:
         raise Unusable("A name has more than 65,535 bytes.", remedy="Rename the file first.")
     if before is not None and name <= before:
         why = "is there twice" if name == before else "comes out of order"
-        raise Unusable(f"{printable(member.name)} {why}.", remedy="Sort by the bytes of names.")
+        raise Unusable(f"{shown(member.name)} {why}.", remedy="Sort by the bytes of names.")
     return name
 
 
@@ -91,7 +91,7 @@ def _write_member(
         out.seek(stop)
     elif found != crc:
         raise DoesNotHold(
-            f"{printable(member.name)} changed while it was packed.",
+            f"{shown(member.name)} changed while it was packed.",
             remedy="Pack it when nothing writes to it.",
         )
     return _Written(name, member.size, found, offset), offset + len(header) + member.size
@@ -112,7 +112,7 @@ def _copy(member: ZipMember, out: BinaryIO | None) -> int:
                 _write_all(out, view[:count])
     if size != member.size:
         raise DoesNotHold(
-            f"{printable(member.name)} changed its size while it was packed.",
+            f"{shown(member.name)} changed its size while it was packed.",
             remedy="Pack it when nothing writes to it.",
         )
     return crc

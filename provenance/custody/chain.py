@@ -5,16 +5,19 @@ The format is described in docs/custody.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...records.custody import BROKEN, CONTINUED, NOT_REDACTED, PACK
-from ...records.custody_lines import FILE, LIMIT, Line, lines, order_fault
-from ...records.names import printable
+from ...records.custody import BROKEN, NOT_REDACTED, Action
+from ...records.custody_lines import FILE, LIMIT, Line, ListedFile, lines, order_fault
+from ...records.custody_schema import CONTINUED, PACK, SUPERSEDED, WITHDRAWN
+from ...records.names import decoded, printable
 from ...records.strict_json import Json
 from ..finding import Finding, FindingKind
+from .flow import at, broken, flow
 from .head import HEAD, Head, read_head
-from .statements import SUPERSEDED, WITHDRAWN, standing_of
+from .statements import standing_of
 
 _MOST_LINES = 100_000
 _MOST_TOLD = 20
@@ -29,6 +32,8 @@ class Link:
     sha256: str
     predicate: dict[str, Json]
     subject: tuple[tuple[str, str], ...]
+    inputs: tuple[ListedFile, ...] = ()
+    outputs: tuple[ListedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,72 @@ def read_chain(data: bytes, head: bytes | None) -> Chain:
     Without a head, links that were cut off at the end cannot be missed.
     """
     if len(data) > LIMIT or data.count(b"\n") > _MOST_LINES:
-        return Chain((), (_broken(f"is larger than {LIMIT >> 20} MiB or {_MOST_LINES:,} links"),))
+        return Chain((), (broken(f"is larger than {LIMIT >> 20} MiB or {_MOST_LINES:,} links"),))
     found = tuple(lines(data))
-    findings = [*_order(found), *_flow(found), *_standing(found), *_redaction(found)]
+    if not found and head is None:
+        text = "The chain of custody is empty: it says nothing of any file."
+        return Chain((), (Finding(FindingKind.NOTHING_VERIFIED, FILE, text),))
+    findings = [*_order(found), *flow(found), *_standing(found), *_redaction(found)]
     if head is not None:
         findings += _against_head(found, head)
     return Chain(tuple(_link(line) for line in found if line.fault is None), tuple(findings))
+
+
+def final_outputs(chain: Chain) -> Mapping[str, str]:
+    """Give the sha256 that each file was last written with, by its name in the chain's folder.
+
+    A file that was dropped since is left out.
+    """
+    made: dict[str, str] = {}
+    for link in chain.links:
+        for each in link.outputs:
+            if each.action == Action.DROPPED:
+                made.pop(each.name, None)
+            else:
+                made[each.name] = each.sha256
+    return made
+
+
+def against_files(
+    chain: Chain, digests: Mapping[str, str], *, folder: str = ""
+) -> Iterator[Finding]:
+    """Hold files that are there, by name and sha256, against the chain's last word on each.
+
+    That is what the last stage wrote, or read where none wrote it. What is not there any more is
+    no finding. `folder` is where the chain lies, when it is not among the files themselves.
+    """
+    before = f"{folder.rstrip('/')}/" if folder else ""
+    there = {_key(name): (name, digest) for name, digest in digests.items()}
+    for name, (digest, stage, wrote) in _last_words(chain).items():
+        path, found = there.get(_key(before + name), (None, digest))
+        if found != digest:
+            yield Finding(
+                FindingKind.CUSTODY_BROKEN,
+                path,
+                f"It is not what stage `{stage}` {'wrote' if wrote else 'used'}: the chain of "
+                f"custody says sha256 {digest[:16]}…, and it has {found[:16]}….",
+            )
+
+
+def _last_words(chain: Chain) -> dict[str, tuple[str, str, bool]]:
+    """Give sha256 and stage of the last output of each name, else of its last input."""
+    found: dict[str, tuple[str, str, bool]] = {}
+    written: dict[str, tuple[str, str, bool]] = {}
+    for link in chain.links:
+        for each in link.inputs:
+            if not each.elsewhere:
+                found[each.name] = (each.sha256, link.stage, False)
+        for each in link.outputs:
+            if each.action == Action.DROPPED:
+                found.pop(each.name, None)
+                written.pop(each.name, None)
+            else:
+                written[each.name] = (each.sha256, link.stage, True)
+    return found | written
+
+
+def _key(name: str) -> str:
+    return unicodedata.normalize("NFC", decoded(name))
 
 
 def _redaction(found: tuple[Line, ...]) -> Iterator[Finding]:
@@ -61,16 +126,8 @@ def _redaction(found: tuple[Line, ...]) -> Iterator[Finding]:
 
 
 def _link(line: Line) -> Link:
-    return Link(line.seq or 0, line.stage, line.sha256, line.predicate, line.subject)
-
-
-def _broken(sentence: str) -> Finding:
-    return Finding(FindingKind.CUSTODY_BROKEN, FILE, f"The chain of custody {sentence}.")
-
-
-def _at(line: Line) -> str:
-    stage = f" ({printable(line.stage[:40])})" if line.stage else ""
-    return f"line {line.number:,}{stage}"
+    said = line.predicate, line.subject, line.inputs, line.outputs
+    return Link(line.seq or 0, line.stage, line.sha256, *said)
 
 
 def _order(found: tuple[Line, ...]) -> Iterator[Finding]:
@@ -84,17 +141,17 @@ def _order(found: tuple[Line, ...]) -> Iterator[Finding]:
             continue
         told += 1
         if told > _MOST_TOLD:
-            yield _broken("has more breaks than are listed here")
+            yield broken("has more breaks than are listed here")
             return
         if line.foreign is not None:
             yield Finding(
                 FindingKind.PREDICATE_TYPE,
                 FILE,
-                f"In the chain of custody, {_at(line)} has the predicate type "
+                f"In the chain of custody, {at(line)} has the predicate type "
                 f"{printable(line.foreign[:80])}, which says nothing about custody.",
             )
         else:
-            yield _broken(f"is broken: {_at(line)} {printable(fault)}{_named(line, places)}")
+            yield broken(f"is broken: {at(line)} {printable(fault)}{_named(line, places)}")
 
 
 def _named(line: Line, places: dict[str, int]) -> str:
@@ -121,40 +178,12 @@ def _against_head(found: tuple[Line, ...], data: bytes) -> Iterator[Finding]:
         )
         return
     if count > head.count:
-        yield _broken(
+        yield broken(
             f"goes on after the signed head, which counts {head.count:,} of its {count:,} links"
         )
     last = found[head.count - 1]
     if last.sha256 != head.hash or last.seq != head.seq:
-        yield _broken(f"is not the one of its head: {_at(last)} is another link than it names")
-
-
-def _flow(found: tuple[Line, ...]) -> Iterator[Finding]:
-    """Hold what a link took against what was last made under that name."""
-    made: dict[str, tuple[str, Line]] = {}
-    for line in found:
-        for name, digest, elsewhere in _artifacts(line, "inputs"):
-            if elsewhere or name not in made or made[name][0] == digest:
-                continue
-            yield _broken(
-                f"does not fit together: {_at(line)} used {printable(name[:200])} with another "
-                f"sha256 than {_at(made[name][1])} wrote it with"
-            )
-        outputs = _artifacts(line, "outputs")
-        for name, digest, _ in outputs:
-            made[name] = (digest, line)
-        described = {(name, digest) for name, digest, _ in outputs or _artifacts(line, "inputs")}
-        if line.fault is None and described != set(line.subject):
-            yield _broken(f"contradicts itself: the subject of {_at(line)} is not what it lists")
-
-
-def _artifacts(line: Line, key: str) -> list[tuple[str, str, bool]]:
-    listed = line.predicate.get(key)
-    return [
-        (str(each["name"]), str(each["sha256"]), each.get("elsewhere") is True)
-        for each in (listed if isinstance(listed, list) else [])
-        if isinstance(each, dict)
-    ]
+        yield broken(f"is not the one of its head: {at(last)} is another link than it names")
 
 
 def _standing(found: tuple[Line, ...]) -> Iterator[Finding]:
@@ -162,11 +191,11 @@ def _standing(found: tuple[Line, ...]) -> Iterator[Finding]:
     earlier: dict[str, Line] = {}
     for line in found:
         if line.stage == CONTINUED:
-            names = ", ".join(name for name, _, _ in _artifacts(line, "inputs")) or BROKEN
+            names = ", ".join(each.name for each in line.inputs) or BROKEN
             yield Finding(
                 FindingKind.NOT_CHECKED,
                 FILE,
-                f"The chain of custody starts anew at {_at(line)}: what came before it is in "
+                f"The chain of custody starts anew at {at(line)}: what came before it is in "
                 f"{printable(names[:200])}, is damaged, and was not checked.",
             )
         if line.stage in (WITHDRAWN, SUPERSEDED):
@@ -179,14 +208,14 @@ def _resumed(line: Line, earlier: dict[str, Line]) -> Iterator[Finding]:
     resumes, unrecorded = (line.predicate.get(key) for key in ("resumes", "unrecorded"))
     if isinstance(unrecorded, str):
         yield Finding(
-            FindingKind.RESUMED, FILE, f"{_at(line).capitalize()}: {printable(unrecorded[:400])}"
+            FindingKind.RESUMED, FILE, f"{at(line).capitalize()}: {printable(unrecorded[:400])}"
         )
     if not isinstance(resumes, str):
         return
     resumed = earlier.get(resumes)
     if resumed is None or resumed.stage != line.stage:
-        yield _broken(
-            f"is broken: {_at(line)} resumes a run of its stage that is not in the chain before it"
+        yield broken(
+            f"is broken: {at(line)} resumes a run of its stage that is not in the chain before it"
         )
     else:
-        yield Finding(FindingKind.RESUMED, FILE, f"In custody, {_at(line)} resumed {_at(resumed)}.")
+        yield Finding(FindingKind.RESUMED, FILE, f"In custody, {at(line)} resumed {at(resumed)}.")

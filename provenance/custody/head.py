@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import Unusable
-from ...records.custody_lines import FILE, LIMIT, Line, is_sha256, lines, order_fault
+from ...records.custody_lines import FILE, LIMIT, Line, lines, order_fault
+from ...records.custody_schema import is_sha256
 from ...records.documents import to_text
 from ...records.strict_json import parse_object
 

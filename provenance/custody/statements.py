@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ...errors import Unusable
 from ...records.custody import Artifact, Link, append, now, read, statement
-from ...records.custody_lines import PREDICATE_TYPE, STATEMENT_TYPE, is_sha256, lines
-from ...records.custody_schema import SUPERSEDED, WITHDRAWN
+from ...records.custody_lines import PREDICATE_TYPE, STATEMENT_TYPE, lines
+from ...records.custody_schema import SUPERSEDED, WITHDRAWN, is_sha256
 from ...records.names import printable
 from ...records.strict_json import Json, parse_object
 from ..finding import Finding, FindingKind

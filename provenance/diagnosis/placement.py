@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
-from ...records.names import printable
 from ..sums.model import SumsLine
 from .known import Known
 from .subject import Subject
+from ..content.shown import code_points, shown
 
 
 def misplaced(subject: Subject) -> str | None:
@@ -18,10 +18,10 @@ def misplaced(subject: Subject) -> str | None:
     holders = _holders(line, known, subject.member.name)
     for other in owners:
         if other in holders:
-            return f"It and `{printable(other)}` have each other's content: rename them."
+            return f"It and `{shown(other)}` have each other's content: rename them."
     if owners:
-        more = f" What is listed for it is in `{printable(holders[0])}`." if holders else ""
-        return f"It has the content that is listed for `{printable(owners[0])}`.{more}"
+        more = f" What is listed for it is in `{shown(holders[0])}`." if holders else ""
+        return f"It has the content that is listed for `{shown(owners[0])}`.{more}"
     return found_elsewhere(line, known, but=subject.member.name)
 
 
@@ -31,12 +31,16 @@ def found_elsewhere(line: SumsLine, known: Known, *, but: str | None = None) -> 
     if not holders:
         return None
     other = min(holders, key=lambda name: (_folded(name) != _folded(line.name), name))
-    shown = printable(other)
+    there = shown(other)
     if _normal(other) == _normal(line.name):
-        return f"The listed content lies under `{shown}`, another normal form of the name."
+        points = code_points(other, line.name)
+        return (
+            f"The listed content lies under `{there}`, another normal form of the name"
+            f"{f' ({points})' if points else ''}."
+        )
     if _folded(other) == _folded(line.name):
-        return f"The listed content lies under `{shown}`, a name that differs only in case."
-    return f"The listed content lies under another name, `{shown}`: rename that, or copy it."
+        return f"The listed content lies under `{there}`, a name that differs only in case."
+    return f"The listed content lies under another name, `{there}`: rename that, or copy it."
 
 
 def _holders(line: SumsLine, known: Known, but: str | None) -> list[str]:

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import BinaryIO
 
-from ...records.names import printable
 from ...records.strict_json import Json
 from ..appearance import LOOK
 from ..content.members import Content, Member
 from ..hashing import Hash, maker_of
 from ..sums.model import SumsLine
 from .known import Known
+from ..content.shown import shown
 
 _AT_ONCE = 1 << 20
 _SECONDS = 1.0
@@ -27,7 +27,7 @@ class Subject:
         self.member = member
         self.line = line
         self.known = known
-        self.name = printable(line.name)
+        self.name = shown(line.name)
         self._content = content
         self._end = 0.0
         self.begin()

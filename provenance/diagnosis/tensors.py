@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ...errors import HeaderError
-from ...records.names import printable
 from ...recover.formats.safetensors import Header, Tensor, read_header
 from .cut_off import zero_tail
 from .flipped_bit import flip_by_trial, flipped_positions
 from .known_tensors import KnownTensors, known_tensors
 from .subject import Subject, pieces_of
+from ..content.shown import shown
 
 _NAMED = 3
 _LONGEST = 200
@@ -92,7 +92,7 @@ def _other_tensors(here: Header, known: Header) -> str:
 
 def _some(names: list[str]) -> str:
     more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(printable(name[:_LONGEST]) for name in names[:_NAMED]) + more
+    return ", ".join(shown(name) for name in names[:_NAMED]) + more
 
 
 def _differing(subject: Subject, header: Header, known: KnownTensors) -> list[_Difference] | None:
@@ -124,7 +124,7 @@ def _changed(
         if all(flips):
             where = "; ".join(
                 f"bit {flip[1]} of byte {each.offset + flip[0]:,} of the file, "
-                f"in tensor {printable(each.tensor.name[:_LONGEST])}"
+                f"in tensor {shown(each.tensor.name)}"
                 for each, flip in zip(differing, flips, strict=True)
                 if flip is not None
             )

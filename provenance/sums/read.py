@@ -19,6 +19,7 @@ from .line import BadLine, parse_line
 from .model import Sums, SumsLine
 from .names import PORTABLE_NAME, fault_in, is_portable
 from .text import text_of
+from ..content.shown import shown
 
 _PORTABLE_LINE = re.compile(rf"(?m)^([0-9a-f]{{64}})  ({PORTABLE_NAME})\n")
 _BESIDES_NAME = 64 + len("  \n")
@@ -105,7 +106,7 @@ class _Reader:
         if not is_portable(name):
             fault = fault_in(name)
             if fault is not None:
-                raise self._refused(number, f"names `{printable(name[:200])}`, which is {fault}")
+                raise self._refused(number, f"names `{shown(name)}`, which is {fault}")
             if Dialect.ESCAPED not in dialects:
                 self.note(Dialect.AWKWARD_NAME, number)
         for dialect in dialects:
@@ -139,7 +140,7 @@ class _Reader:
                 FindingKind.CONFLICTING_DIGESTS,
                 line.name,
                 f"Lines {earlier.line:,} and {line.line:,} of {self._label} give different "
-                f"{line.algorithm} digests for `{printable(line.name)}`.",
+                f"{line.algorithm} digests for `{shown(line.name)}`.",
             ),
         )
 
@@ -191,7 +192,7 @@ def _weak(lines: Iterable[SumsLine], label: str) -> Iterator[Finding]:
         if line.algorithm in WEAK:
             found.setdefault(line.algorithm, []).append(line.name)
     for algorithm, names in found.items():
-        what = f"`{printable(names[0])}`" if len(names) == 1 else f"{len(names):,} files"
+        what = f"`{shown(names[0])}`" if len(names) == 1 else f"{len(names):,} files"
         yield Finding(
             FindingKind.NOT_CHECKED,
             names[0] if len(names) == 1 else None,

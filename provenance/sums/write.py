@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from ...errors import Unusable
-from ...records.names import printable
 from .names import portability_fault
+from ..content.shown import shown
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -23,7 +23,7 @@ def write_sums(digests: Mapping[str, str]) -> bytes:
         fault = portability_fault(name)
         if fault is not None:
             raise Unusable(
-                f"`{printable(name)}` cannot be listed for every tool: it {fault}.",
+                f"`{shown(name)}` cannot be listed for every tool: it {fault}.",
                 remedy="Rename the file.",
             )
     if not all(map(_SHA256.fullmatch, digests.values())):
