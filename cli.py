@@ -6,6 +6,7 @@ remedy on stderr, or one JSON document on stdout, and the exit code of the error
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -173,7 +174,8 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
         _close_stdout()  # the reader has gone: nothing more can be said there
         return ExitCode.DOES_NOT_HOLD
     except OSError as error:
-        return _fail(asked, Failure(ExitCode.CANNOT_JUDGE, "System", _system(error), _DEBUG_HINT))
+        remedy = _REMEDIES.get(error.errno or 0, _DEBUG_HINT)
+        return _fail(asked, Failure(ExitCode.CANNOT_JUDGE, "System", _system(error), remedy))
     except Exception as error:  # a fault of reefkit itself must still answer as documented
         text = f"This is a fault of reefkit: {type(error).__name__}: {printable(str(error))}"
         return _fail(asked, Failure(ExitCode.CANNOT_JUDGE, "Internal", text, _DEBUG_HINT))
@@ -190,6 +192,17 @@ class Failure:
 
 
 _DEBUG_HINT = "Run it again with --debug to see where, and report that."
+_NO_ROOM = "Make room where the output goes, or write it elsewhere; then run this again."
+_REMEDIES = {
+    errno.ENOSPC: _NO_ROOM,
+    getattr(errno, "EDQUOT", errno.ENOSPC): _NO_ROOM,
+    errno.ENOENT: "Check the name.",
+    errno.ENOTDIR: "Check the name.",
+    errno.EISDIR: "Name a file, not a folder.",
+    errno.ENAMETOOLONG: "Check the name.",
+    errno.EACCES: "Check who may read and write there, or run as its owner.",
+    errno.EROFS: "Write where it can be written.",
+}
 _INTERRUPTION = Failure(
     130, "Interrupted", "Interrupted.", "Run the same command again: what was read is kept."
 )

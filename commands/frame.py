@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import click
 
@@ -64,9 +66,47 @@ def declare(
         ):
             call = option(call)
         epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.strip().split("\n"))
-        return click.command(name, help=help_text, epilog=epilog)(call)
+        return click.command(name, cls=_Command, help=help_text, epilog=epilog)(call)
 
     return wrap
+
+
+class _Command(click.Command):
+    """A command that takes no empty values: those are of variables that were not set."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = self.make_parser(ctx).parse_args(list(args))[0]
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value: object = given.get(parameter.name or "")
+            if value == "" or (isinstance(value, (list, tuple)) and "" in value):
+                raise click.BadParameter("it is empty; is a variable not set?", ctx, parameter)
+        return rest
+
+
+STDOUT = Path("-")
+
+
+class OutPath(click.Path):
+    """A file to be written; `-` is stdout where the command can write there, and else refused."""
+
+    def __init__(self, *, stdout: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._stdout = stdout
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        """Give the path; a file that is called `-` can be named as `./-`."""
+        path = Path(value)
+        if value == "-":
+            if not self._stdout:
+                self.fail("`-` is no file here: it is not printed. Name a file.", param, ctx)
+            return STDOUT
+        return path.absolute() if path == STDOUT else path
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ _TORCHRUN_WAIT = 600
     \b
     Each rank runs its own command; RANK and WORLD_SIZE are read as torchrun sets them. It writes
     rank-N.json, and the last one chain.json. What an interrupted run ended is kept, if manifest,
-    commit and topology are the same.
+    commit, topology and environment are the same.
 
     \b
     Exit code 0: all cells passed on all ranks. 1: something differs, is missing, was skipped or
@@ -154,6 +154,7 @@ class _Options:
         quick: bool,
         sizes: dict[str, int],
     ) -> int:
+        from ..provenance.gate.kept import note_on_kept
         from ..provenance.gate.manifest import load_manifest
         from ..provenance.gate.model import Topology
         from ..provenance.gate.run import Plan, run_cells
@@ -167,6 +168,7 @@ class _Options:
                 else "--manifest is for judging a run.",
                 remedy="Give --out DIR alone.",
             )
+        self._check_out((self.target,))
         rank, world_size = rank_and_world(rank, world_size, os.environ)
         topology = Topology(**sizes, world_size=world_size)
         plan = Plan(
@@ -181,8 +183,20 @@ class _Options:
             force=self.force,
             news=terminal.say,
         )
-        run_cells(plan)
-        return self._answer(terminal, self._complete(plan, terminal), self.out)
+        note = note_on_kept(run_cells(plan))
+        chain = self._complete(plan, terminal)
+        if note is not None:
+            chain = replace(chain, notes=(note, *chain.notes))
+        return self._answer(terminal, chain, self.out)
+
+    def _check_out(self, more: tuple[Path, ...]) -> None:
+        """Refuse an --out that is one of the inputs, or lies in one."""
+        from ..provenance.gate.out_folder import refuse_inputs
+
+        if self.out is not None:
+            given = (self.against, self.predecessor, self.manifest)
+            inputs = (*more, *self.merge, *self.junit, *(each for each in given if each))
+            refuse_inputs(self.out, inputs)
 
     def _complete(self, plan: Plan, terminal: Terminal) -> ChainReport:
         """Wait for the other ranks where that was asked for, then judge what is there."""
@@ -195,12 +209,13 @@ class _Options:
         end = time.monotonic() + wait
         while (chain := complete(plan)) is None and time.monotonic() < end:
             time.sleep(_POLL)
-        return chain or judge(plan.out, predecessor=self.predecessor)
+        return chain or judge(plan.out, manifest=self.target, predecessor=self.predecessor)
 
     def judge(self, terminal: Terminal) -> int:
         from ..provenance.gate.claims import judge_claim
         from ..provenance.gate.verdict import judge
 
+        self._check_out((self.target,))
         if self.target.suffix.lower() == ".json" and self.target.is_file():
             chain = judge_claim(self.target)
         else:
@@ -210,6 +225,8 @@ class _Options:
     def _answer(self, terminal: Terminal, chain: ChainReport, run: Path) -> int:
         more: dict[str, object] = {}
         lines: list[str] = []
+        passed_tests = 0
+        manifest = self.manifest if run == self.target else self.target
         if self.merge:
             from ..provenance.gate.environment_names import environment_names
             from ..provenance.gate.merge import judge_environment, merge
@@ -217,7 +234,7 @@ class _Options:
             folders = [run, *self.merge]
             merged = merge(
                 [
-                    judge_environment(name, folder, manifest=self.manifest)
+                    judge_environment(name, folder, manifest=manifest)
                     for name, folder in zip(environment_names(folders), folders, strict=True)
                 ]
             )
@@ -235,10 +252,11 @@ class _Options:
             tests = join(found, self.tests)
             chain = with_tests(chain, tests)
             more["junit"] = tests.to_json()
+            passed_tests = tests.counts["passed"]
         if self.against is not None:
             from ..provenance.gate.against import compare_runs, joined
 
-            against = compare_runs(run, self.against)
+            against = compare_runs(run, self.against, manifest=manifest)
             chain = joined(chain, against)
             more["against"] = against.to_json()
             lines = [against.sentence] if against.holds else []
@@ -251,5 +269,5 @@ class _Options:
         if not terminal.as_json:
             from .gate_report import report
 
-            terminal.product(report(chain, lines))
+            terminal.product(report(chain, lines, passed_tests))
         return int(chain.exit_code)

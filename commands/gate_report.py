@@ -11,8 +11,11 @@ from .frame import counted, table
 _MOST = 40
 
 
-def report(chain: ChainReport, more: Sequence[str]) -> str:
-    """Say what became of the cells, what diverged first, and what it comes to."""
+def report(chain: ChainReport, more: Sequence[str], tests: int = 0) -> str:
+    """Say what became of the cells, what diverged first, and what it comes to.
+
+    `tests` is the number of tests that passed beside the cells.
+    """
     lines = [_cells(chain), ""]
     if chain.first_drift is not None:
         lines.append(_drift(chain.first_drift))
@@ -24,21 +27,22 @@ def report(chain: ChainReport, more: Sequence[str]) -> str:
         lines.append(f"… and {counted(len(others) - _MOST, 'more reason')}.")
     lines.extend(f"Note: {note}" for note in chain.notes[:_MOST])
     lines.extend(more)
-    lines.append(_sentence(chain, of_cells))
+    lines.append(_sentence(chain, of_cells, tests))
     return "\n".join(lines)
 
 
 def _cells(chain: ChainReport) -> str:
-    rows = [
-        (cell.id, cell.status.value, f"{cell.compared:,}", _why(cell.reason, cell.rank, chain))
-        for cell in chain.cells
-    ]
-    return table(("CELL", "STATUS", "COMPARED", "WHY"), rows)
+    rows = [(cell.id, cell.status.value, f"{cell.compared:,}", "") for cell in chain.cells]
+    lines = table(("CELL", "STATUS", "COMPARED", ""), rows).split("\n")
+    # Reasons are fit to print already: what a table escapes would be escaped twice.
+    why = ["WHY", *(_why(cell.reason, cell.rank, chain) for cell in chain.cells)]
+    return "\n".join(f"{line}{text}".rstrip() for line, text in zip(lines, why, strict=True))
 
 
 def _why(reason: str | None, rank: int | None, chain: ChainReport) -> str:
     if reason is None:
         return ""
+    reason = reason if reason.isprintable() else printable(reason)
     several = chain.topology is not None and chain.topology.world_size > 1
     return f"rank {rank}: {reason}" if several and rank is not None else reason
 
@@ -55,12 +59,13 @@ def _drift(drift: Drift) -> str:
     return f"First divergence: {', '.join(where)}."
 
 
-def _sentence(chain: ChainReport, of_cells: int) -> str:
+def _sentence(chain: ChainReport, of_cells: int, tests: int) -> str:
     cells = counted(len(chain.cells), "cell")
     ranks = counted(len(chain.ranks), "rank")
     stage = printable(chain.stage)
     if chain.passed:
         compared = sum(cell.compared for cell in chain.cells)
         what = counted(compared, "artifact") + " bitwise equal" if compared else "nothing compared"
+        what += f", {counted(tests, 'test')} passed" if tests else ""
         return f"{chain.verdict.value}: stage {stage}, {cells} on {ranks}, {what}."
     return f"{chain.verdict.value}: stage {stage}, {of_cells} of {cells} did not pass."

@@ -30,6 +30,7 @@ _SHOWN = 8
     \b
     same-file      the sha256 is the same
     same-tensors   every tensor is the same, and the header or the order is not
+    damaged        every tensor is the same, and the file is not a sound one
     truncated      a known file of which only the beginning is there
     some-tensors   so many of the known file's tensors are the same
     same-header    the layout is the same, and no tensor is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ key_options: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
 
 
 def open_signer(
+    terminal: Terminal,
     key: Path | None,
     agent: bool,
     identity: str | None,
@@ -56,12 +57,18 @@ def open_signer(
     *,
     sshsig_only: bool,
 ) -> tuple[Signer, str]:
-    """Open the key that the options name, and find the identity. Raises Unusable, NotPermitted."""
+    """Open the key that the options name, and find the identity.
+
+    A key whose making was cut off is completed first. Raises Unusable, NotPermitted.
+    """
     from ..provenance.sign.identity import check_identity, identity_beside
     from ..provenance.sign.key import SshsigOnly
+    from ..provenance.sign.new_set import complete
 
     if identity is not None:
         check_identity(identity)
+    if key is not None:
+        say_completed(terminal, complete(_private_name(key)))
     signer = _agent(key) if agent else _local(key, passphrase_file)
     if identity is None and key is not None:
         identity = identity_beside(_private_name(key), signer.public)
@@ -71,6 +78,13 @@ def open_signer(
             remedy="Give the name with --identity, as it stands in their allowed_signers.",
         )
     return (SshsigOnly(signer) if sshsig_only else signer), identity
+
+
+def say_completed(terminal: Terminal, completed: Sequence[Path]) -> None:
+    """Tell of a key whose making was cut off, and that is whole now."""
+    if completed:
+        names = ", ".join(printable(os.fsencode(path)) for path in completed)
+        terminal.warn(f"A keygen was cut off once its private key was there: completed {names}.")
 
 
 def refuse_key_inside(key: Path | None, folder: Path) -> None:
@@ -94,8 +108,8 @@ def _agent(key: Path | None) -> Signer:
 
     if key is None:
         return agent_signer(None)
-    with open(key, "rb") as file:
-        return agent_signer(from_openssh(file.read(LINE_LIMIT + 1), printable(str(key))))
+    data = _read(key, LINE_LIMIT + 1, "Name the public key of one that the agent holds: NAME.pub.")
+    return agent_signer(from_openssh(data, printable(str(key))))
 
 
 def _local(key: Path | None, passphrase_file: Path | None) -> Signer:
@@ -128,15 +142,31 @@ def given_passphrase(file: Path | None) -> bytes | None:
     """Take the passphrase from a file or the environment; None where neither has one."""
     if file is None:
         value = os.environ.get(PASSPHRASE)
-        return os.fsencode(value) if value else None
-    with open(file, "rb") as opened:
-        line = opened.readline(_LIMIT).rstrip(b"\r\n")
+        if value == "":
+            raise Unusable(
+                f"{PASSPHRASE} is set, but empty.", remedy="Put the passphrase there, or unset it."
+            )
+        return None if value is None else os.fsencode(value)
+    data = _read(file, _LIMIT, "Name the file whose first line is the passphrase.")
+    line = data.partition(b"\n")[0].rstrip(b"\r")
     if not line:
         raise Unusable(
             f"The first line of {printable(str(file))} is empty.",
             remedy="Put the passphrase there.",
         )
     return line
+
+
+def _read(path: Path, limit: int, remedy: str) -> bytes:
+    """Read the start of a file, or of a pipe, that an option names. Raises Unusable."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no file can be called so"
+        raise Unusable(
+            f"{printable(os.fsencode(path))} cannot be read: {str(reason).lower()}.", remedy=remedy
+        ) from None
 
 
 def timestamping(url: str | None, terminal: Terminal) -> Callable[[bytes], bytes] | None:

@@ -9,8 +9,8 @@ import click
 
 from ..errors import ExitCode
 from ..records.names import printable
-from .frame import Terminal, declare, with_options
-from .key_options import given_passphrase, passphrase_option
+from .frame import OutPath, Terminal, declare, with_options
+from .key_options import given_passphrase, passphrase_option, say_completed
 
 
 @declare(
@@ -37,7 +37,7 @@ reef-archive keygen --out lab --identity evidence@lab --type ed25519
 )
 @with_options(
     click.option("--out", "-o", metavar="DIR/NAME", required=True,
-                 type=click.Path(path_type=Path), help="Where the private key is written."),
+                 type=OutPath(), help="Where the private key is written."),
     click.option("--identity", metavar="NAME", required=True,
                  help="By which name others will trust the key, as in evidence@lab."),
     click.option("--type", "algorithm", type=click.Choice(["p256", "ed25519"]), default="p256",
@@ -57,7 +57,9 @@ def command(
 ) -> int:
     """Write the key's files and say what to hand out."""
     from ..provenance.sign.key_files import make_key
+    from ..provenance.sign.new_set import complete
 
+    say_completed(terminal, complete(out))
     passphrase = _asked() if ask else given_passphrase(passphrase_file)
     pair = make_key(out, identity, algorithm, passphrase, force=force)
     terminal.document(pair.to_json())

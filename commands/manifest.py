@@ -13,12 +13,13 @@ import click
 
 from ..errors import ExitCode, Unusable
 from ..records.names import printable
-from .frame import Terminal, counted, declare, human_size, with_options
+from .frame import STDOUT, OutPath, Terminal, counted, declare, human_size, with_options
 
 if TYPE_CHECKING:
     from ..provenance.content.members import Content
 
 _LARGE = 1 << 30
+_TAIL = 1 << 16  # the keys of a manifest are sorted: its schema stands after its files
 
 
 @declare(
@@ -44,21 +45,27 @@ reef-archive manifest run/ --json > manifest.json
     click.option(
         "--out",
         "-o",
-        type=click.Path(path_type=Path),
+        type=OutPath(stdout=True),
         metavar="FILE",
-        help="Where to write it.  [needed without --json]",
+        help="Where to write it; - is stdout.  [needed without --json]",
     ),
     click.option("--force", is_flag=True, help="Overwrite what is at the destination."),
 )
 def command(terminal: Terminal, path: Path, out: Path | None, force: bool) -> int:
     """Read, write, and name what is damaged."""
     from ..provenance.manifest import build_manifest
-    from ..records.new_file import new_file, refuse_existing, temporary_of
+    from ..records.new_file import new_file, refuse_existing, refuse_inputs, temporary_of
 
-    if out is None and not terminal.as_json:
+    printed = terminal.as_json or out == STDOUT
+    out = None if out == STDOUT else out
+    if out is None and not printed:
         raise Unusable("Nowhere to write to.", remedy="Name a file with --out, or print --json.")
     if out is not None:
         refuse_existing(out, force=force)
+        if not path.is_dir():
+            refuse_inputs(out, [path])
+        elif os.path.lexists(out) and _inside(path, out):
+            _refuse_no_manifest(out)
     content = _content(path)
     own = () if out is None else _inside(path, out, temporary_of(out))
     for name in own:
@@ -68,13 +75,13 @@ def command(terminal: Terminal, path: Path, out: Path | None, force: bool) -> in
         manifest = build_manifest(content, leave_out=own, progress=progress)
     if out is not None:
         with new_file(out, force=force) as file:
-            file.write(manifest.to_bytes())
-    terminal.document(manifest.to_json())
+            file.writelines(manifest.pieces())
+    if printed:
+        click.echo(manifest.to_bytes(), nl=False)
     size = human_size(sum(file.size for file in manifest.files))
     tensors = sum(len(file.tensors) for file in manifest.files)
-    terminal.product(
-        f"{counted(len(manifest.files), 'file')}, {size}, {counted(tensors, 'tensor')}"
-    )
+    tell = terminal.say if printed and not terminal.as_json else terminal.product
+    tell(f"{counted(len(manifest.files), 'file')}, {size}, {counted(tensors, 'tensor')}")
     for entry in manifest.faults:
         terminal.warn(f"DAMAGED  {printable(entry.path)}: {entry.fault}")
     if out is not None:
@@ -101,6 +108,18 @@ def _inside(folder: Path, *paths: Path) -> tuple[str, ...]:
         for each in real
         if os.path.dirname(each) == root or each.startswith(root.rstrip(os.sep) + os.sep)
     )
+
+
+def _refuse_no_manifest(out: Path) -> None:
+    """Refuse to replace a file of the folder that is no manifest: it is one of those to be read."""
+    with open(out, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+        tail = file.read(_TAIL)
+    if b'"schema": "reefkit.manifest/' not in tail:
+        raise Unusable(
+            f"{printable(os.fsencode(out))} is no manifest, but one of the files to be read.",
+            remedy="Choose another --out.",
+        )
 
 
 @contextlib.contextmanager

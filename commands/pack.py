@@ -13,7 +13,7 @@ import click
 
 from ..errors import ExitCode, Unusable
 from ..records.names import printable
-from .frame import Terminal, counted, declare, human_size, with_options
+from .frame import OutPath, Terminal, counted, declare, human_size, with_options
 from .key_options import key_options, open_signer, refuse_key_inside, timestamping
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ reef-archive verify evidence.zip --signers lab.allowed_signers
 )
 @with_options(
     click.argument("folder", type=click.Path(path_type=Path)),
-    click.option("--out", "-o", required=True, metavar="FILE", type=click.Path(path_type=Path),
+    click.option("--out", "-o", required=True, metavar="FILE", type=OutPath(),
                  help="The zip to write."),
     *key_options,
     click.option("--unsigned", is_flag=True, help="Sign nothing: the zip then proves no origin."),
@@ -79,7 +79,9 @@ def command(
     if unsigned and (key is not None or agent or authority is not None):
         raise Unusable("--unsigned excludes --key, --agent and --timestamp.", remedy="Give either.")
     refuse_key_inside(key, folder)
-    opened = None if unsigned else _opened(key, agent, identity, passphrase_file, sshsig_only)
+    opened = (
+        None if unsigned else _opened(terminal, key, agent, identity, passphrase_file, sshsig_only)
+    )
     signer, name = opened or (None, None)
     with contextlib.ExitStack() as stack:
         package = pack(
@@ -103,6 +105,7 @@ def command(
 
 
 def _opened(
+    terminal: Terminal,
     key: Path | None,
     agent: bool,
     identity: str | None,
@@ -114,7 +117,7 @@ def _opened(
             "No key was named to sign with.",
             remedy="Give --key FILE (`reef-archive keygen` makes one) or --agent; or --unsigned.",
         )
-    return open_signer(key, agent, identity, passphrase_file, sshsig_only=sshsig_only)
+    return open_signer(terminal, key, agent, identity, passphrase_file, sshsig_only=sshsig_only)
 
 
 def _epoch() -> int | None:
@@ -122,12 +125,13 @@ def _epoch() -> int | None:
     text = os.environ.get(_EPOCH)
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) > 253_402_300_799:
+    digits = text.lstrip("0")[:13]  # so many are too late already, and more int() may refuse
+    if not text.isascii() or not text.isdigit() or int(digits or "0") > 253_402_300_799:
         raise Unusable(
             f"{_EPOCH} is {printable(text[:40])}, not a number of seconds since 1970.",
             remedy="Set it to a whole number, or unset it.",
         )
-    return int(text)
+    return int(digits or "0")
 
 
 def _bar(

@@ -65,7 +65,9 @@ def command(
 
     if target.is_dir():
         refuse_key_inside(key, target)
-    signer, name = open_signer(key, agent, identity, passphrase_file, sshsig_only=sshsig_only)
+    signer, name = open_signer(
+        terminal, key, agent, identity, passphrase_file, sshsig_only=sshsig_only
+    )
     with contextlib.ExitStack() as stack:
         order = Order(
             signer,

@@ -160,12 +160,14 @@ def command(
 
 
 def _recorded(path: Path, checkpoint: Checkpoint, result: Validation) -> str | None:
-    """Add a link to the chain of custody that a folder has; say why that failed."""
-    if not os.path.lexists(path / CUSTODY):
+    """Add a link to the chain of custody that the files have; say why that failed."""
+    if checkpoint.folder is None:
         return None
     from ..recover.custody.of_checkpoint import validated
+    from ..recover.custody.place import chain_folder
 
-    return validated(path, checkpoint, result)
+    own = os.path.lexists(path / CUSTODY)
+    return validated(path if own else chain_folder(checkpoint.folder), checkpoint, result)
 
 
 def _base(operand: str | None, no_base: bool) -> Base | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ import click
 
 from ..errors import Unusable
 from ..records.names import printable
-from .frame import Terminal, declare, human_size, with_options
+from .frame import STDOUT, OutPath, Terminal, declare, human_size, with_options
+from .verify_out import refuse_out, refuse_verified
 
 if TYPE_CHECKING:
     from ..provenance.verification.result import Verification
@@ -23,12 +24,13 @@ _FORMATS = ("text", "junit", "sarif", "github")
 
 
 def _time(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
-    """Read ISO 8601; Python 3.10 does not know the Z."""
+    """Read ISO 8601; Python 3.10 does not know the Z. A naive time is local."""
     if value is None:
         return None
     try:
-        return datetime.fromisoformat(value[:-1] + "+00:00" if value[-1:] in "Zz" else value)
-    except ValueError:
+        moment = datetime.fromisoformat(value[:-1] + "+00:00" if value[-1:] in "Zz" else value)
+        return moment.astimezone(timezone.utc)
+    except (ValueError, OverflowError, OSError):  # also for the first and the last days there are
         raise click.BadParameter("it must be a time like 2026-10-01T12:00:00Z.") from None
 
 
@@ -49,6 +51,7 @@ def _time(_context: click.Context, _option: click.Parameter, value: str | None) 
     \b
     Whom you trust is said by your own files, never by what comes with the evidence:
       --signers, else REEFKIT_SIGNERS, else reefkit/allowed_signers in your config folder.
+    Such a file, or a --policy, that lies inside the evidence is refused.
 
     \b
     Exit code 0: verified. 1: it is not what was signed, or not all could be checked.
@@ -84,8 +87,8 @@ reef-archive verify v1.2:docs/evidence --git . --format junit --out verify.xml
                  help="Look up the named commits there, and hash its blobs."),
     click.option("--format", "form", type=click.Choice(_FORMATS), default="text",
                  show_default=True, help="How to report."),
-    click.option("--out", "-o", metavar="FILE", type=click.Path(path_type=Path),
-                 help="Where to write the report."),
+    click.option("--out", "-o", metavar="FILE", type=OutPath(stdout=True),
+                 help="Where to write the report; nowhere in the evidence.  [default: stdout]"),
     click.option("--force", is_flag=True, help="Overwrite FILE."),
 )  # fmt: skip
 def command(
@@ -107,6 +110,7 @@ def command(
     """Print the verdict, and what it rests on; the exit code is the verdict's."""
     from ..provenance.verify import Request, verify
 
+    out = None if out == STDOUT else out
     if terminal.as_json and form != "text" and out is None:
         raise Unusable(
             f"--json and --format {form} would both be printed.",
@@ -117,26 +121,25 @@ def command(
             "--integrity-only does not ask who signed, and --identity does.",
             remedy="Leave one of them out.",
         )
-    if out is not None:
-        from ..records.new_file import refuse_existing
-
-        refuse_existing(out, force=force)
     with contextlib.ExitStack() as stack:
-        result = verify(
-            Request(
-                target,
-                signers=signers,
-                policy=policy,
-                revoked=revoked,
-                required=required,
-                identity=identity,
-                at=at,
-                repository=repository,
-                integrity_only=integrity_only,
-                strict=strict,
-                progress=_bar(stack, terminal),
-            )
+        request = Request(
+            target,
+            signers=signers,
+            policy=policy,
+            revoked=revoked,
+            required=required,
+            identity=identity,
+            at=at,
+            repository=repository,
+            integrity_only=integrity_only,
+            strict=strict,
+            progress=_bar(stack, terminal),
         )
+        if out is not None:
+            refuse_out(out, request, force=force)
+        result = verify(request)
+    if out is not None:
+        refuse_verified(out, result)
     _report(terminal, result, form, out, force=force)
     return int(result.exit_code)
 

@@ -25,7 +25,7 @@ from .custody_lines import (
     order_fault,
 )
 from .custody_lock import locked
-from .custody_schema import CONTINUED, PACK
+from .custody_schema import CONTINUED
 from .names import decoded, printable
 from .new_file import new_file
 from .tool import tool_identity

@@ -24,7 +24,6 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _STAGE = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _REDACTION = re.compile(r"[a-z0-9][a-z0-9./-]{0,63}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _SPECIAL = {each.replace("-", ""): each for each in (CONTINUED, WITHDRAWN, SUPERSEDED)}
 _WITHOUT_RUN = frozenset({PACK, CONTINUED})
 _WITH_REASON = frozenset({CONTINUED, WITHDRAWN, SUPERSEDED})
@@ -64,7 +63,7 @@ def moment(value: Json) -> datetime.datetime | None:
     if not isinstance(value, str) or _TIME.fullmatch(value) is None:
         return None
     try:
-        return datetime.datetime.strptime(value, _TIME_FORMAT)
+        return datetime.datetime.fromisoformat(value[:-1])
     except ValueError:
         return None
 

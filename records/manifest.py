@@ -120,9 +120,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Give the document as it is stored: a line for every tensor, the same bytes every time."""
-        return b"".join(self._pieces())
+        return b"".join(self.pieces())
 
-    def _pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
+        """Give those bytes in pieces: all of them at once may be hundreds of megabytes."""
         yield b'{\n"files": ['
         for number, file in enumerate(self.files):
             yield b",\n" if number else b"\n"

@@ -14,7 +14,6 @@ from typing import BinaryIO
 from ..errors import DestinationExists, Unusable
 from .names import printable
 
-
 # What only writing fails with: the block of `new_file` may read other files, too.
 _WRITING = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -105,10 +104,11 @@ def refuse_inputs(path: Path, inputs: Iterable[Path]) -> None:
         real = Path(os.path.realpath(path))
         for each in inputs:
             if any(_is_same(place, each) for place in (real, *real.parents)):
-                where = "is" if _is_same(real, each) else "lies in"
+                what = printable(os.fsencode(each))
                 raise Unusable(
-                    f"{printable(os.fsencode(path))} {where} {printable(os.fsencode(each))}, "
-                    "which is to be read.",
+                    f"{printable(os.fsencode(path))} "
+                    + ("is" if _is_same(real, each) else f"lies in {what}, which is")
+                    + " to be read.",
                     remedy="Choose another --out: what is read is never written to.",
                 )
     except (OSError, ValueError) as error:

@@ -303,6 +303,11 @@ class _Region:
 def _regions(nbytes: int) -> Iterator[_Region]:
     """Give the beginning, the middle and the end, in whole windows that do not overlap."""
     windows = nbytes // ANCHOR_BYTES
+    if windows <= 2:
+        yield from (
+            _Region(start * ANCHOR_BYTES, (start + 1) * ANCHOR_BYTES) for start in range(windows)
+        )
+        return
     width = min(_SEARCHED // ANCHOR_BYTES, max(windows // 3, 1))
     for start in sorted({0, (windows - width) // 2, windows - width} if windows else ()):
         yield _Region(start * ANCHOR_BYTES, (start + width) * ANCHOR_BYTES)

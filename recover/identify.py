@@ -33,13 +33,14 @@ class Likeness(str, Enum):
 
     SAME_FILE = "same-file"
     SAME_TENSORS = "same-tensors"
+    DAMAGED = "damaged"
     TRUNCATED = "truncated"
     SOME_TENSORS = "some-tensors"
     SAME_HEADER = "same-header"
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether nothing of the known file is missing."""
+        """Tell whether nothing of the known file is missing, and nothing else is there."""
         return self in (Likeness.SAME_FILE, Likeness.SAME_TENSORS)
 
 
@@ -167,7 +168,8 @@ def identify_process(
     """Look at each safetensors file that a process holds, or that is pinned of it.
 
     A manifest is held when the process has every safetensors file of one of its folders, or at
-    least all their tensors. Raises NothingFound, NotPermitted, ProcessGone.
+    least all their tensors in files without a fault. Raises NothingFound, NotPermitted,
+    ProcessGone.
     """
     looked: list[Looked] = []
     unread: list[Unread] = []
@@ -294,6 +296,8 @@ def _likeness(
     if same_header and found.size < entry.size and len(equal) == len(found.tensors) == named:
         return Likeness.TRUNCATED
     if entry.tensors and len(entry.tensors) == len(found.tensors) == named:
+        if found.fault is not None:
+            return Likeness.DAMAGED
         return Likeness.SAME_TENSORS if _is_whole(found) else Likeness.SOME_TENSORS
     if any(tensor.anchors for tensor in equal):  # zeros are equal to anybody's zeros
         return Likeness.SOME_TENSORS
@@ -307,7 +311,8 @@ def _is_whole(found: Fingerprint) -> bool:
 def _all_held(one: Known, looked: Sequence[Looked], matches: Sequence[Match]) -> bool:
     """Tell whether all safetensors files of one folder of a manifest are there."""
     whole = {m.entry for m in matches if m.manifest == one.label and m.likeness.is_whole}
-    there = {(t.name, *_digest(t)) for each in looked for t in each.found.tensors}
+    sound = (each.found for each in looked if each.found.fault is None)
+    there = {(t.name, *_digest(t)) for found in sound for t in found.tensors}
     folders: dict[str, list[FileEntry]] = {}
     for entry in one.manifest.files:
         if entry.header is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -15,8 +16,8 @@ from ..finding import Finding, FindingKind
 from .folder_access import HAS_REPARSE_TAGS, folder_access, is_link
 from .members import Member, MemberKind
 from .name_bytes import member_name, name_bytes
-from .twins import twins_among
 from .shown import shown
+from .twins import twins_among
 
 _MOST_MEMBERS = 2_000_000
 _DEEPEST = 256
@@ -56,14 +57,17 @@ class FolderContent:
 
     def open(self, member: Member) -> AbstractContextManager[BinaryIO]:
         """Open a file, unbuffered. Raises Unusable when it is none (any more), NotPermitted."""
-        return cast("BinaryIO", open(self._descriptor(member), "rb", buffering=0))
+        return cast(
+            "BinaryIO", open(self._descriptor(member, self._access.open), "rb", buffering=0)
+        )
 
     def read_small(self, member: Member) -> bytes:
         """Read a file that was listed as small: all of it, or one byte more than was listed.
 
-        20,000 file objects cost more than what is read with them. Raises as `open`, and OSError.
+        20,000 file objects cost more than what is read with them. What is no file any more gives
+        an error, or other bytes than were listed. Raises as `open`, and OSError.
         """
-        fd = self._descriptor(member)
+        fd = self._descriptor(member, self._access.open_any)
         try:
             data = os.read(fd, member.size + 1)
             while 0 < len(data) < member.size and (more := os.read(fd, member.size)):
@@ -72,14 +76,14 @@ class FolderContent:
         finally:
             os.close(fd)
 
-    def _descriptor(self, member: Member) -> int:
+    def _descriptor(self, member: Member, opened: Callable[[str], int]) -> int:
         if member.kind is not MemberKind.FILE:
             raise Unusable(
                 f"{shown(member.name)} is a {member.kind.value}: it is not read.",
                 remedy="Put a copy of what is meant in its place.",
             )
         try:
-            return self._access.open(member.name)
+            return opened(member.name)
         except PermissionError as error:
             raise NotPermitted(
                 f"{shown(member.name)} cannot be read: {error.strerror}.",

@@ -35,6 +35,10 @@ class FolderAccess(Protocol):
         """Open a regular file and give the descriptor. Raises OSError, also for all else."""
         ...
 
+    def open_any(self, name: str) -> int:
+        """Open what is there, but no link, without waiting for anybody. Raises OSError."""
+        ...
+
 
 def folder_access(root: Path) -> FolderAccess:
     """Choose what this system can do. Raises OSError when the root is no folder."""
@@ -61,10 +65,12 @@ class _ByHandle:
             os.close(handle)
 
     def open(self, name: str) -> int:
+        return _regular(self.open_any(name))
+
+    def open_any(self, name: str) -> int:
         parent, _, last = name.rpartition("/")
         with self._lock:
-            handle = self._held(parent)
-            return _regular(os.open(path_argument(last), _READ_FILE, dir_fd=handle))
+            return os.open(path_argument(last), _READ_FILE, dir_fd=self._held(parent))
 
     def _handle(self, folder: str) -> int:
         """Give a handle of the caller's own, so that no other thread closes it."""
@@ -99,6 +105,9 @@ class _ByPath:
 
     def scan(self, folder: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         return os.scandir(self._checked(folder))
+
+    def open_any(self, name: str) -> int:
+        return self.open(name)
 
     def open(self, name: str) -> int:
         parent, _, last = name.rpartition("/")

@@ -21,10 +21,11 @@ from typing import IO, BinaryIO, cast
 
 from ...errors import Unusable
 from ...records.names import printable
+from ..sums.names import size_fault
 from .members import Member, MemberKind
 from .name_bytes import name_bytes
-from .twins import twins_among
 from .shown import shown
+from .twins import twins_among
 
 _SAFE = (
     "--no-replace-objects",
@@ -131,6 +132,11 @@ class GitContent:
             head, _, raw_name = line.partition(b"\t")
             mode, kind, blob, size = head.split()
             name = raw_name.decode("utf-8", "surrogateescape")
+            if fault := size_fault(name):
+                raise Unusable(
+                    f"{self.label} holds {shown(name)}, which is {fault}.",
+                    remedy="Name another folder in it.",
+                )
             if kind != b"blob":
                 members.append(Member(name, MemberKind.SPECIAL))  # a submodule
             elif mode == _LINK:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from ..finding import Finding
 
@@ -20,8 +19,7 @@ class MemberKind(Enum):
     SPECIAL = "special file"
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One member: its name relative to the root with `/` between the parts, kind and size in bytes.
 
     Bytes of a name that are no UTF-8 are surrogate escapes, as os.fsdecode gives them.

@@ -104,15 +104,15 @@ def _text(document: Mapping[str, Json], key: str) -> str | None:
 
 
 def _artifact(label: str, name: str, fields: Json) -> Artifact:
-    shown = f"{label}: artifact {shown(name)}"
+    what = f"{label}: artifact {shown(name)}"
     assert isinstance(fields, dict)
     kind, digest, content = fields["format"], fields["original_sha256"], fields["content"]
     if not isinstance(kind, str) or kind not in _FORMATS:
-        raise _refused(shown, "has a format other than json and text")
+        raise _refused(what, "has a format other than json and text")
     if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
-        raise _refused(shown, "has no SHA-256 of the original")
+        raise _refused(what, "has no SHA-256 of the original")
     if kind == "text" and not isinstance(content, str):
-        raise _refused(shown, "is a text whose content is none")
+        raise _refused(what, "is a text whose content is none")
     digest = digest.lower()
     forms = _texts(content) if isinstance(content, str) and kind == "text" else _jsons(content)
     for rule, data in forms:

@@ -14,8 +14,8 @@ def twins_among(names: Iterable[str]) -> tuple[Finding, ...]:
     """Find members, and folders on the way to them, that macOS or Windows could not keep apart.
 
     Both fold case and, on APFS, normal forms; what is a file and a folder at once exists nowhere.
-    Names that are equal are not looked at: that is for the container to say. Of folders within
-    folders that are twins, the outermost are named. Takes memory as the names do, however deep.
+    Names that are equal are not looked at: that is for the container to say. What follows for
+    folders within twins is not said again. Time and memory grow as the length of all names.
     """
     names = list(names)
     keys = _keys(names)
@@ -60,25 +60,22 @@ def _members(names: list[str], keys: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _folders(folders: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Compare neighbours: folders whose keys begin alike lie side by side in the sorted list.
-
-    `first` holds, for each folder on the way to the current one, the spelling that came first.
-    """
-    first: list[tuple[str, str]] = []
+    """Compare neighbours: folders whose keys begin alike lie side by side in the sorted list."""
+    before: list[tuple[str, str]] = []
     for key, folder in folders:
         parts = list(zip(key.split("/"), folder.split("/"), strict=False))
-        common = 0
-        while common < min(len(first), len(parts)) and first[common][0] == parts[common][0]:
-            common += 1
-        del first[common:]
-        for depth in range(common):
-            if first[depth][1] != parts[depth][1]:
-                yield (
-                    "/".join(part for _, part in parts[: depth + 1]),
-                    "/".join(part for _, part in first[: depth + 1]),
-                )
+        for depth, (mine, other) in enumerate(zip(parts, before, strict=False), 1):
+            if mine[0] != other[0]:
                 break
-        first += parts[common:]
+            if mine[1] != other[1]:
+                pair = (_joined(parts[:depth]), _joined(before[:depth]))
+                yield max(pair), min(pair)
+                break
+        before = parts
+
+
+def _joined(parts: Iterable[tuple[str, str]]) -> str:
+    return "/".join(part for _, part in parts)
 
 
 def _folders_that_are_files(

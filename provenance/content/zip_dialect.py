@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..finding import Finding, FindingKind
+from .shown import shown
 from .zip_entry import DEFLATED, UNIX, UTF8, VERSION, VERSION_ZIP64, Entry
 from .zip_extra import Extra
 from .zip_local import Placed
-from .shown import shown
 
 DATE_1980 = (1 << 5) | 1
 ATTRIBUTES = 0o100644 << 16
@@ -54,6 +54,8 @@ def _habits(entry: Entry) -> list[str]:
         habits.append("times of change")
     if entry.external != ATTRIBUTES or entry.internal:
         habits.append("other file attributes")
+    if entry.special_bits:
+        habits.append("a mode with the set-user-ID, set-group-ID or sticky bit")
     version = VERSION if entry.unused is None else VERSION_ZIP64
     if entry.made_by != (UNIX << 8 | version) or entry.needed != version:
         habits.append("other version numbers")

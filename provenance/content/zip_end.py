@@ -5,6 +5,7 @@ Layouts and names of fields: PKWARE's APPNOTE 6.3.10, sections 4.3.14 to 4.3.16.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
 _END_MARK, _END64_MARK, _LOCATOR_MARK = b"PK\5\6", b"PK\6\6", b"PK\6\7"
 _LONGEST_COMMENT = 0xFFFF
+_COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 LARGEST_DIRECTORY = 256 << 20
 MOST_ENTRIES = 1_000_000
 _OUR_VERSIONS = (3 << 8 | 45, 45)
@@ -54,7 +56,7 @@ def read_end(source: ZipSource) -> ZipEnd:
     fields = _END.unpack_from(tail, place)
     _, disk, directory_disk, on_disk, total, size, offset, comment = fields
     at = tail_start + place
-    findings = _after(source.size - at - _END.size, comment)
+    findings = _after(source.size - at - _END.size, comment, tail[place + _END.size :])
     stated = _Stated(total, size, offset)
     narrow = stated
     locator_at = at - _LOCATOR.size
@@ -95,11 +97,16 @@ def _find(tail: bytes) -> int:
     return last
 
 
-def _after(count: int, comment: int) -> list[Finding]:
+def _after(count: int, comment: int, data: bytes) -> list[Finding]:
     findings: list[Finding] = []
     if comment > count:
         text = f"The comment at its end has {comment:,} bytes, of which {count:,} are there."
         findings.append(Finding(FindingKind.HIDDEN_BYTES, None, text))
+    elif _COMMIT.fullmatch(data[:comment]):
+        text = (
+            f"It ends with a comment as `git archive` writes it: commit {data[:comment].decode()}."
+        )
+        findings.append(Finding(FindingKind.DIALECT, None, text))
     elif comment:
         text = f"It ends with a comment of {comment:,} bytes, which no checksum covers."
         findings.append(Finding(FindingKind.HIDDEN_BYTES, None, text))

@@ -10,6 +10,7 @@ import struct
 from typing import NamedTuple
 
 from ...errors import Unusable
+from ..sums.names import DEEPEST, LONGEST
 from .zip_end import MOST_ENTRIES, ZipEnd
 from .zip_source import ZipSource
 
@@ -55,8 +56,16 @@ class Entry(NamedTuple):
 
     @property
     def file_type(self) -> int:
-        """Give the S_IF* bits of its mode; 0 where none are stated."""
-        return stat.S_IFMT(self.external >> 16) if self.system in (UNIX, 19) else 0
+        """Give the S_IF* bits of its mode; 0 where none are stated.
+
+        Whatever the system: unzip makes links for most of them, other programs for all.
+        """
+        return stat.S_IFMT(self.external >> 16)
+
+    @property
+    def special_bits(self) -> bool:
+        """Say whether its mode has the set-user-ID, set-group-ID or sticky bit."""
+        return bool(self.external >> 16 & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX))
 
     @property
     def is_folder(self) -> bool:
@@ -170,6 +179,10 @@ def zip64_field(extra: bytes) -> bytes | None:
 
 
 def _refuse_unreadable(source: ZipSource, entry: Entry) -> None:
+    if len(entry.raw_name) > LONGEST:
+        raise _damaged(source, f"the name of an entry is longer than {LONGEST:,} bytes")
+    if entry.raw_name.count(b"/") - entry.is_folder > DEEPEST:
+        raise _damaged(source, f"an entry lies more than {DEEPEST:,} folders deep")
     if entry.flags & (ENCRYPTED | STRONG | MASKED):
         raise _damaged(source, "it is encrypted", "Decrypt it first.")
     if entry.flags & ~_KNOWN_FLAGS:

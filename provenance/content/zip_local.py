@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from ...errors import Unusable
 from ..finding import Finding, FindingKind
+from .shown import shown
 from .zip_end import ZipEnd
 from .zip_entry import DESCRIPTOR, NARROW, VERSION_ZIP64, Entry, widened
 from .zip_extra import read_extra
 from .zip_source import ZipSource
-from .shown import shown
 
 _HEADER = struct.Struct("<4s5H3L2H")
 _MARK = b"PK\3\4"

@@ -6,12 +6,11 @@ import re
 from dataclasses import dataclass
 
 from ...records.names import printable
-from ...records.names import printable
 from ..finding import Finding, FindingKind
 from ..sums.names import fault_in
+from .shown import shown
 from .zip_entry import UNIX, UTF8, Entry
 from .zip_extra import Extra
-from .shown import shown
 
 # Legal elsewhere, and the zip program of Windows writes another character in their place.
 _NOT_ON_WINDOWS = str.maketrans("", "", '<>:"|?*')

@@ -7,7 +7,8 @@ belongs to exactly one thing, and what our own writer would not write is at leas
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ...errors import Unusable
 from ..finding import Finding, FindingKind
 from .members import Member, MemberKind
 from .name_bytes import name_bytes
+from .shown import shown
 from .twins import twins_among
 from .zip_dialect import Dialects
 from .zip_end import read_end
@@ -28,11 +30,12 @@ from .zip_local import Placed, read_layout
 from .zip_names import name_of
 from .zip_source import ZipSource
 from .zip_streams import DeflatedStream, StoredStream
-from .shown import shown
 
 # Deflate reaches 1,032:1 with zeros; what is above is not worth reading for evidence.
 LARGEST_RATIO = 1000
 _SMALL = 64 << 20
+# Attributes of DOS and Windows. Unpackers skip a volume label, and some make links of the last.
+_VOLUME_LABEL, _DEVICE, _REPARSE_POINT = 0x8, 0x40, 0x400
 _LARGEST_INFLATED = 1 << 40
 
 
@@ -133,9 +136,7 @@ class ZipContent:
                 self._findings.append(name.finding)
             if extra.fault is not None or entry.unused:
                 what = extra.fault or "a field for large files with more in it"
-                self._add(
-                    FindingKind.HIDDEN_BYTES, name.text, f"{shown(name.text)} has {what}."
-                )
+                self._add(FindingKind.HIDDEN_BYTES, name.text, f"{shown(name.text)} has {what}.")
             if entry.comment:
                 text = f"{shown(name.text)} has a comment, which no checksum covers."
                 self._add(FindingKind.HIDDEN_BYTES, name.text, text)
@@ -168,14 +169,17 @@ class ZipContent:
             text = f"It would inflate to {inflated:,} bytes in all."
             self._add(FindingKind.TOO_LARGE, None, text)
         self._findings += dialects.findings()
-        filled = _filled([*files, *folders])
         members = [*files.values()]
-        members += [Member(f, MemberKind.EMPTY_FOLDER) for f in folders if f not in filled]
+        members += [Member(name, MemberKind.EMPTY_FOLDER) for name in _empty(files, folders)]
         self._findings += twins_among(member.name for member in members)
         return sorted(members, key=lambda member: name_bytes(member.name))
 
     def _kind(self, entry: Entry, name: str) -> MemberKind:
         kind = entry.file_type
+        if entry.external & _REPARSE_POINT:
+            kind = stat.S_IFLNK
+        elif entry.external & (_VOLUME_LABEL | _DEVICE) and kind in (0, stat.S_IFREG):
+            kind = stat.S_IFCHR
         if kind in (0, stat.S_IFREG):
             if entry.external & 0x10:
                 text = f"{shown(name)} is a file by its name and a folder by its attributes."
@@ -209,11 +213,10 @@ def _is_bomb(entry: Entry) -> bool:
     )
 
 
-def _filled(names: Iterable[str]) -> set[str]:
-    filled: set[str] = set()
-    for name in names:
-        above = name.rpartition("/")[0]
-        while above and above not in filled:
-            filled.add(above)
-            above = above.rpartition("/")[0]
-    return filled
+def _empty(files: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
+    """Find the folders that nothing lies in; a sorted list has what lies in one side by side."""
+    ordered = sorted([*files, *folders])
+    for folder in folders:
+        at = bisect_left(ordered, folder + "/")
+        if at == len(ordered) or not ordered[at].startswith(folder + "/"):
+            yield folder

@@ -16,10 +16,10 @@ from typing import BinaryIO, Protocol, cast
 from ...errors import DoesNotHold, Unusable
 from ..sums.names import portability_fault
 from .name_bytes import name_bytes
+from .shown import shown
 from .zip_dialect import ATTRIBUTES, DATE_1980
 from .zip_entry import NARROW, UNIX, UTF8, VERSION, VERSION_ZIP64
 from .zip_names import name_fault
-from .shown import shown
 
 _PIECE = 1 << 20
 _LOCAL_CRC_AT = 14
@@ -61,12 +61,8 @@ def write_zip(out: BinaryIO, members: Iterable[ZipMember]) -> None:
 def _checked(member: ZipMember, before: bytes | None) -> bytes:
     fault = portability_fault(member.name) or name_fault(member.name)
     if fault is not None:
-        raise Unusable(
-            f"The name {shown(member.name)} {fault}.", remedy="Rename the file first."
-        )
+        raise Unusable(f"The name {shown(member.name)} {fault}.", remedy="Rename the file first.")
     name = name_bytes(member.name)
-    if len(name) > 0xFFFF:
-        raise Unusable("A name has more than 65,535 bytes.", remedy="Rename the file first.")
     if before is not None and name <= before:
         why = "is there twice" if name == before else "comes out of order"
         raise Unusable(f"{shown(member.name)} {why}.", remedy="Sort by the bytes of names.")

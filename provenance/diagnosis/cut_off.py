@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import BinaryIO
+
 from ...errors import HeaderError
-from .subject import Subject
+from .subject import Subject, pieces_of
 
 _LEAST_ZEROS = 4096
 _AT_ONCE = 1 << 20
-_MOST_ZEROS = 1 << 30
+_SAMPLE, _SAMPLES = 64 << 10, 64
 
 
 def wrong_size(subject: Subject) -> str | None:
@@ -44,26 +48,58 @@ def _declared(subject: Subject) -> int | None:
 def zero_tail(subject: Subject) -> str | None:
     """Explain zeros where data should be: a file system that lost what was not yet written."""
     size = subject.member.size
-    zeros = _zeros_at_end(subject)
-    if zeros < _LEAST_ZEROS and zeros < size:
-        return None
-    if zeros == size:
-        return f"It consists of {size:,} zeros: its content was never written. Copy it again."
+    with subject.open() as file:
+        zeros, is_all = _zeros_at_end(subject, file, size)
+        if zeros < _LEAST_ZEROS and zeros < size:
+            return None
+        if zeros == size or (not is_all and _has_no_data(file)):
+            return f"It consists of {size:,} zeros: its content was never written. Copy it again."
+        if not is_all and _is_zeros_here_and_there(file, size - zeros):
+            return (
+                f"It consists of {size:,} zeros, as far as was looked: its content was never "
+                "written. Copy it again."
+            )
+    last = "Its last" if is_all else "At least its last"
     return (
-        f"Its last {zeros:,} bytes are zeros, as where a copy ended early or a disk was full: "
-        "copy it again."
+        f"{last} {zeros:,} bytes are zeros, as where a copy ended early or a "
+        "disk was full: copy it again."
     )
 
 
-def _zeros_at_end(subject: Subject) -> int:
-    end = subject.member.size
+def _zeros_at_end(subject: Subject, file: BinaryIO, size: int) -> tuple[int, bool]:
+    """Count zeros from the end until time is out, and say whether they are all that are there."""
+    nothing = bytes(_AT_ONCE)
     zeros = 0
-    while end and zeros < _MOST_ZEROS and not subject.out_of_time:
-        start = max(0, end - _AT_ONCE)
-        piece = subject.read(start, end - start)
-        kept = len(piece.rstrip(b"\0"))
-        zeros += len(piece) - kept
-        if kept or not piece:
-            break
-        end = start
-    return zeros
+    while zeros < size:
+        if zeros and subject.out_of_time:
+            return zeros, False
+        length = min(_AT_ONCE, size - zeros)
+        piece = _read(file, size - zeros - length, length)
+        if piece != nothing[:length]:
+            return zeros + len(piece) - len(piece.rstrip(b"\0")), True
+        zeros += length
+    return zeros, True
+
+
+def _has_no_data(file: BinaryIO) -> bool:
+    """Ask the file system whether the file is one hole (lseek(2), SEEK_DATA: ENXIO)."""
+    seek_data: int | None = getattr(os, "SEEK_DATA", None)
+    if seek_data is None:
+        return False
+    try:
+        os.lseek(file.fileno(), 0, seek_data)
+    except (OSError, ValueError) as error:  # ValueError: a member of a zip has no descriptor
+        return getattr(error, "errno", None) == errno.ENXIO
+    return False
+
+
+def _is_zeros_here_and_there(file: BinaryIO, size: int) -> bool:
+    """Look at places that are spread over what lies before the end; the first byte is in one."""
+    length = min(_SAMPLE, size)
+    step = max(1, (size - length) // _SAMPLES)
+    places = range(0, size - length + 1, step)
+    return all(_read(file, at, length) == bytes(length) for at in places)
+
+
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    return b"".join(pieces_of(file, offset, length))

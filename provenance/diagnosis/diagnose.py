@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ...errors import ReefError
@@ -19,6 +20,7 @@ from .subject import Subject
 from .text_changes import text_change
 
 _BY_TRIAL = 16 << 10
+_NOT_LOOKED = "Its bytes are other ones than those listed; why was not looked into any more."
 
 
 def diagnose(content: Content, member: Member, line: SumsLine, known: Known) -> str:
@@ -27,8 +29,42 @@ def diagnose(content: Content, member: Member, line: SumsLine, known: Known) -> 
     Raises nothing: a file that cannot be read any more gets the plain sentence.
     """
     subject = Subject(content, member, line, known)
-    if maker_of(line.algorithm) is None:
-        return _plain(subject)
+    return _explanation(subject) or _plain(subject)
+
+
+class Diagnoses:
+    """Explains one mismatch after the other, for as long as that is worth its time.
+
+    When thousands of files differ, what the first ones show holds for the others. After `seconds`
+    in all, or `most_in_vain` files in a row that nothing explained, each gets the plain sentence,
+    which says that nobody looked.
+    """
+
+    def __init__(
+        self, content: Content, known: Known, *, seconds: float = 2.0, most_in_vain: int = 50
+    ) -> None:
+        """Take what `diagnose` takes beside the file and its line."""
+        self._content = content
+        self._known = known
+        self._left = seconds
+        self._most_in_vain = most_in_vain
+        self._in_vain = 0
+
+    def of(self, member: Member, line: SumsLine) -> str:
+        """Explain a mismatch as `diagnose` does, or say that its cause was not looked into."""
+        subject = Subject(self._content, member, line, self._known)
+        if self._left <= 0 or self._in_vain >= self._most_in_vain:
+            return misplaced(subject) or _NOT_LOOKED  # which reads nothing
+        start = time.monotonic()
+        found = _explanation(subject)
+        self._left -= time.monotonic() - start
+        self._in_vain = self._in_vain + 1 if found is None else 0
+        return found or _plain(subject)
+
+
+def _explanation(subject: Subject) -> str | None:
+    if maker_of(subject.line.algorithm) is None:
+        return None
     try:
         for explain in _EXPLANATIONS:
             subject.begin()
@@ -37,7 +73,7 @@ def diagnose(content: Content, member: Member, line: SumsLine, known: Known) -> 
                 return found
     except (ReefError, OSError):
         pass
-    return _plain(subject)
+    return None
 
 
 def _empty(subject: Subject) -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
+from ..content.shown import code_points, shown
 from ..sums.model import SumsLine
 from .known import Known
 from .subject import Subject
-from ..content.shown import code_points, shown
 
 
 def misplaced(subject: Subject) -> str | None:

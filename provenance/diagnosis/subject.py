@@ -11,10 +11,10 @@ from typing import BinaryIO
 from ...records.strict_json import Json
 from ..appearance import LOOK
 from ..content.members import Content, Member
+from ..content.shown import shown
 from ..hashing import Hash, maker_of
 from ..sums.model import SumsLine
 from .known import Known
-from ..content.shown import shown
 
 _AT_ONCE = 1 << 20
 _SECONDS = 1.0

@@ -9,14 +9,13 @@ from itertools import chain
 
 from ...errors import HeaderError
 from ...recover.formats.safetensors import Header, Tensor, read_header
+from ..content.shown import shown
 from .cut_off import zero_tail
 from .flipped_bit import flip_by_trial, flipped_positions
 from .known_tensors import KnownTensors, known_tensors
 from .subject import Subject, pieces_of
-from ..content.shown import shown
 
 _NAMED = 3
-_LONGEST = 200
 _MOST_FLIPS = 8
 _BY_TRIAL = 16 << 10
 

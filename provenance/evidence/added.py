@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timezone
 
+from ...errors import DoesNotHold
 from ...records.custody import (
     NOT_REDACTED,
-    PACK,
     Action,
     Artifact,
     Link,
@@ -16,8 +16,12 @@ from ...records.custody import (
     is_broken_chain,
 )
 from ...records.custody_lines import FILE as CUSTODY
+from ...records.custody_schema import PACK
 from ...records.manifest import FileEntry, Manifest
+from ...records.names import printable
+from ..custody.chain import against_files, read_chain
 from ..custody.head import HEAD, head_document
+from ..finding import FindingKind
 from ..sign import sshsig
 from ..sign.carriers import SUMS, Form, carrier_name
 from ..sign.companions import CUSTODY_HEAD_SIGNATURE, key_files
@@ -26,6 +30,7 @@ from ..sign.signatures import sign_sums
 from ..sums.write import write_sums
 from .package_names import MANIFEST
 
+_MOST_TOLD = 5
 
 def added_files(
     manifest: Manifest,
@@ -36,13 +41,15 @@ def added_files(
     epoch: int | None,
     timestamp: Callable[[bytes], bytes] | None,
 ) -> dict[str, bytes]:
-    """Make everything that is not content; give names with bytes. Raises what the signer raises.
+    """Make everything that is not content; give names with bytes.
 
-    `custody` is the chain so far; it goes on with the link of this stage. `epoch` is the second
-    that the link is dated with, None for no date.
+    Raises DoesNotHold for content that is not what the chain says, Unusable for a damaged chain,
+    and what the signer raises. `custody` is the chain so far; it goes on with the link of this
+    stage. `epoch` is the second that the link is dated with, None for no date.
     """
     broken = [_artifact(entry) for entry in manifest.files if is_broken_chain(entry.path)]
     chain = extended(custody, _link(manifest, epoch), broken=broken)
+    _refuse_contradictions(custody, chain, manifest)
     made = {MANIFEST: manifest.to_bytes(), CUSTODY: chain}
     if signer is not None and identity is not None:
         head = head_document(made[CUSTODY])
@@ -61,10 +68,36 @@ def added_files(
     return made
 
 
+def _refuse_contradictions(custody: bytes, chain: bytes, manifest: Manifest) -> None:
+    """Refuse to vouch for files that are not what earlier stages wrote or judged."""
+    digests = {entry.path: entry.sha256 for entry in manifest.files}
+    changed = [
+        f"{printable(each.path or CUSTODY)}: {each.diagnosis}"
+        for each in against_files(read_chain(custody, None), digests)
+    ]
+    faults = changed or [
+        each.diagnosis
+        for each in read_chain(chain, None).findings
+        if each.kind is FindingKind.CUSTODY_BROKEN
+    ]
+    if faults:
+        more = len(faults) - _MOST_TOLD
+        raise DoesNotHold(
+            " ".join(faults[:_MOST_TOLD]) + (f" And {more:,} more." if more > 0 else ""),
+            remedy="Put back what the stage left, or let the stage run again. If the change was "
+            f"meant, take {CUSTODY} away, so that a new chain begins; as custody.broken.jsonl it "
+            "stays in the package, and the gap is told.",
+        )
+
+
 def _link(manifest: Manifest, epoch: int | None) -> Link:
-    """Say what was packed. No run id: packing the same again gives the same link."""
+    """Say what was packed. No run id: packing the same again gives the same link.
+
+    The files are inputs, too: a reader holds those against what earlier stages wrote.
+    """
     return Link(
         PACK,
+        inputs=[Artifact(entry.path, entry.sha256, entry.size) for entry in manifest.files],
         outputs=[_artifact(entry) for entry in manifest.files],
         run_id=None,
         time=None if epoch is None else _rfc3339(epoch),

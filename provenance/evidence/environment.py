@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from ...records.names import decoded
 from ...records.strict_json import Json
-from .redacted_argv import names_secret, redacted_text
+from .redacted_argv import redacted_text
+from .secret_names import variable_looks_secret
 
 # Variables that change what is computed, or how ranks talk to each other.
 NAMES = frozenset(
@@ -40,6 +41,7 @@ PACKAGES = (
     "nvidia-nccl-cu13", "nvidia-cublas-cu12", "nvidia-cublas", "cuda-python",
 )  # fmt: skip
 _LONGEST = 4096
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
 _HOME = re.compile(
     r"(?<![\w~])(?:/(?:home|Users)/[^/\s:;,\"']+|/root(?=[/:;,\s]|$)|"
     r"[A-Za-z]:[\\/]{1,2}Users[\\/]{1,2}[^\\/\s:;,\"']+)"
@@ -48,8 +50,24 @@ _HOME = re.compile(
 
 def is_recorded(name: str) -> bool:
     """Tell whether a variable is on the list, and is neither secret nor about the machine."""
-    listed = name in NAMES or (name.startswith(PREFIXES) and name.isascii())
-    return listed and not names_secret(name) and not _WHERE.intersection(name.upper().split("_"))
+    return _is_listed(name) and not _is_private(name)
+
+
+def withheld_variables(environment: Mapping[str, str]) -> list[str]:
+    """Name the variables that are on the list and whose values are private all the same."""
+    return [
+        name
+        for name in sorted(environment)
+        if _is_listed(name) and _is_private(name) and _PLAIN_NAME.fullmatch(name)
+    ]
+
+
+def _is_listed(name: str) -> bool:
+    return name in NAMES or (name.startswith(PREFIXES) and name.isascii())
+
+
+def _is_private(name: str) -> bool:
+    return variable_looks_secret(name) or not _WHERE.isdisjoint(name.upper().split("_"))
 
 
 def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -85,6 +103,7 @@ def recorded_environment(environment: Mapping[str, str]) -> dict[str, Json]:
         "machine": platform.machine(),
         "packages": dict[str, Json](installed_versions()),
         "variables": dict[str, Json](recorded_variables(environment)),
+        "withheld": list[Json](withheld_variables(environment)),
     }
 
 

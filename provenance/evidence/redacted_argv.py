@@ -11,36 +11,20 @@ import re
 from collections.abc import Sequence
 
 from ...records.names import decoded
+from .secret_names import names_secret, parameter_names_secret, takes_several
+from .secret_options import ShortOptions, without_option_values
 
 REDACTED = "<redacted>"
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_SECRET_WORDS = frozenset(
-    "token secret secrets password passwords passwd passwort passphrase pwd credential "
-    "credentials creds apikey apikeys apitoken accesskey secretkey privatekey authtoken auth "
-    "authorization bearer cookie cookies".split()
+_OPTION = re.compile(r"--?[A-Za-z][\w.:-]*(=.*)?", re.DOTALL)
+# What follows the option of a secret is its value unless it is surely an option itself.
+_SURELY_OPTION = re.compile(
+    r"--[a-z]+[0-9]{0,2}(?:[_.-][a-z]+[0-9]{0,2}|[A-Z][a-z]+)*(=.*)?", re.DOTALL
 )
-_SECRET_ENDS = ("password", "passwd", "apikey", "secretkey", "accesskey", "credentials")
-_KEY_KINDS = frozenset(
-    "api access secret private encryption signing account master auth service license ssh hf "
-    "openai anthropic wandb ngc shared storage subscription".split()
-)
-_TOKEN_KINDS = frozenset("api access auth bearer refresh secret session hf github gitlab".split())
-# `--pad-token`, `--max-token`: about tokens of text.
-_TEXT_TOKENS = frozenset(
-    "eos bos pad unk mask sep cls max min num per stop image audio video special end start new "
-    "next first last total think every n each ignore prompt".split()
-)
-# What is said about a secret is none: `--token-file`, `--auth-type`, `--token-id`.
-_ABOUT = frozenset(
-    "file path dir folder name names id ids type kind mode method count len length size budget "
-    "limit url uri endpoint host port scope ttl timeout expiry level env var per ratio "
-    "dropout embedding embeddings dim classes weight loss logprobs probs".split()
-)
-_SWITCHES = frozenset("no disable skip without".split())
-_OPTION = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
-_SEVERAL = frozenset("keys tokens secrets passwords credentials creds cookies apikeys".split())
-
+# The second part is a type, as in `--token:str=x`.
+_NAME = re.compile(r"[-+~@/]{0,2}[A-Za-z_][\w.\-\[\]/]*(?::[A-Za-z_][\w\[\], |]*)?")
+_LOGINS = ("-u", "--user", "--proxy-user", "-U")
+_LOGIN = re.compile(r"(-[uU]|--user=|--proxy-user=)([^:=\s/-][^:\s/]*):(?!//)(.+)", re.DOTALL)
 _URL_LOGIN = re.compile(
     r"(?<=://)(?!(?:git|hg)@)(?:[^\s/?#\"'<>]{1,4096}|[^\s/@:?#]{0,256}:(?!\d{1,5}(?:/|$))[^\s@]{1,1024})@"
 )
@@ -55,12 +39,21 @@ _SHAPES = re.compile(
     r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}"
     r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{40,}|dckr_pat_[\w-]{20,}|nvapi-[\w-]{20,}"
     r"|gsk_[A-Za-z0-9]{30,}|r8_[A-Za-z0-9]{30,}|SG\.[\w-]{16,64}\.[\w-]{16,}"
+    r"|\d{8,10}:AA[\w-]{32,34}(?![\w-])"
     r"|AGE-SECRET-KEY-1[0-9A-Z]{40,}"
     r"|(?<![_-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
     r")",
     re.DOTALL,
 )
-_WEBHOOK = re.compile(r"(?<=hooks\.slack\.com/services/)[\w/-]+")
+_WEBHOOK = re.compile(
+    r"(hooks\.slack(?:-gov)?\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/(?:v\d{1,3}/)?webhooks/"
+    r"|api\.telegram\.org/(?:file/)?bot|\.webhook\.office\.com/|outlook\.office\.com/webhook/"
+    r"|/open-apis/bot/v2/hook/|//[^/\s\"'<>]{1,255}/hooks/(?=[\w-]{20}))[^\s\"'<>?#]+"
+)
+_PASS_SOURCE = re.compile(r"(?<![\w:./-])pass:[^\s\"']+")
+_PARAMETER = re.compile(r"([?&](?:amp;)?)([\w.~%\[\]-]{1,200})=([^&#\s\"'<>]+)")
+_NESTED = re.compile(r"(\\{0,8}[\"'])([A-Za-z][\w.-]{0,200})\1\s{0,8}:\s{0,8}(?=[\[{])")
+_BRACKETS = re.compile(r"[\[\]{}]")
 _QUOTED = re.compile(
     r"([\"'])([A-Za-z][\w.-]{0,200})\1(\s{0,8}:\s{0,8})(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[\w.+-]+)"
 )
@@ -76,47 +69,44 @@ _HEADER = re.compile(r"(?<![\w.-])([A-Za-z][\w-]{0,100})(:\s{0,8})(?=[^\s/])(.+)
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)(\s{1,4})[A-Za-z0-9+/=._~-]{8,}")
 
 
-def names_secret(name: str) -> bool:
-    """Tell whether a name (of an option, a variable, a field) says that its value is secret.
-
-    `--hf-token`, `API_KEY` and `trainer.authToken` do; `--tokenizer`, `--max-tokens`,
-    `--pad-token` and `--token-file` do not.
-    """
-    words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or words[-1] in _ABOUT or words[0] in _SWITCHES:
-        return False
-    return any(_secret_at(words, index) for index in range(len(words)))
-
-
-def _secret_at(words: list[str], index: int) -> bool:
-    word = words[index]
-    before = words[index - 1] if index else ""
-    if word == "token":
-        return before not in _TEXT_TOKENS
-    if word == "tokens":
-        return before in _TOKEN_KINDS
-    if word in ("key", "keys"):
-        return before in _KEY_KINDS
-    return word in _SECRET_WORDS or _ends_secret(word)
-
-
-def _ends_secret(word: str) -> bool:
-    """Tell of words written as one: PGPASSWORD, `dbpasswd`, `hftoken`; not `padtoken`."""
-    stem = word.removesuffix("token")
-    return word.endswith(_SECRET_ENDS) or (stem != word and stem not in _TEXT_TOKENS)
-
-
 def redacted_text(text: str) -> str:
     """Give a text without the secrets that can be told in it; the rest stays as it is."""
     text = _SHAPES.sub(REDACTED, text)
     text = _URL_LOGIN.sub(f"{REDACTED}@", text)
-    text = _WEBHOOK.sub(REDACTED, text)
+    text = _WEBHOOK.sub(rf"\1{REDACTED}", text)
+    text = _PASS_SOURCE.sub(f"pass:{REDACTED}", text)
+    text = _PARAMETER.sub(_parameter, text)
+    text = without_option_values(text, REDACTED)
+    text = _without_nested(text)
     text = _QUOTED.sub(_quoted, text)
     text = _INNER_OPTION.sub(_assigned, text)
     text = _ESCAPED.sub(_quoted, text)
     text = _without_assigned(text)
     text = _HEADER.sub(_assigned, text)
     return _SCHEME.sub(rf"\1\2{REDACTED}", text)
+
+
+def _parameter(found: re.Match[str]) -> str:
+    secret = parameter_names_secret(found[2])
+    return f"{found[1]}{found[2]}={REDACTED}" if secret else found[0]
+
+
+def _without_nested(text: str) -> str:
+    """Take out lists and objects that stand under a secret name; unended ones to the end."""
+    parts: list[str] = []
+    done = 0
+    for found in _NESTED.finditer(text):
+        if found.end() < done or not names_secret(found[2]):
+            continue
+        quote, depth, end = found[1], 0, len(text)
+        for bracket in _BRACKETS.finditer(text, found.end()):
+            depth += 1 if bracket[0] in "[{" else -1
+            if depth == 0:
+                end = bracket.end()
+                break
+        parts += [text[done : found.end()], f"{quote}{REDACTED}{quote}"]
+        done = end
+    return "".join(parts) + text[done:]
 
 
 def _quoted(found: re.Match[str]) -> str:
@@ -145,37 +135,49 @@ def _without_assigned(text: str) -> str:
 
 def redacted_argv(argv: Sequence[str]) -> tuple[str, ...]:
     """Give a command line without its secrets: as many words, in the same order."""
-    found: list[str] = []
-    waiting = several = False
-    login = False
-    for given in argv:
-        word = decoded(given)
+    state = _State()
+    return tuple(state.redacted(decoded(word)) for word in argv)
+
+
+class _State:
+    """What the words before say about the next one."""
+
+    def __init__(self) -> None:
+        self._waiting = self._several = self._login = False
+        self._short = ShortOptions()
+
+    def redacted(self, word: str) -> str:
+        """Give one word without its secrets."""
         option = _OPTION.fullmatch(word) is not None
-        if waiting and not option:
-            found.append(REDACTED)
-            waiting = several
-            continue
-        if login and not option:
+        if self._waiting and _SURELY_OPTION.fullmatch(word) is None:
+            self._waiting = self._several
+            if option:  # it may be one after all, and have a value itself
+                self._expect(word)
+            return REDACTED
+        if self._login and not option:
+            self._login = False
             user, colon, _ = word.partition(":")
-            found.append(f"{user}{colon}{REDACTED}" if colon else redacted_text(word))
-            login = False
-            continue
+            return f"{user}{colon}{REDACTED}" if colon else redacted_text(word)
+        self._waiting = self._several = False
+        attached = self._short.attached(word)
+        if attached is not None:
+            return f"{attached}{REDACTED}"
+        self._expect(word)
+        self._short.see(word)
         name, equals, _ = word.partition("=")
-        waiting = option and not equals and names_secret(name)
-        several = waiting and _takes_several(name)
-        login = word in ("-u", "--user", "--proxy-user", "-U")
         if equals and _is_name(name) and names_secret(name):
-            found.append(f"{name}={REDACTED}")
-        else:
-            found.append(redacted_text(word))
-    return tuple(found)
+            return f"{name}={REDACTED}"
+        login = _LOGIN.fullmatch(word)
+        return f"{login[1]}{login[2]}:{REDACTED}" if login else redacted_text(word)
+
+    def _expect(self, word: str) -> None:
+        """Set what is expected of the next word, if this is an option without a value."""
+        self._login = word in _LOGINS
+        if self._short.takes(word):
+            self._waiting = True
+        elif _OPTION.fullmatch(word) and "=" not in word and names_secret(word):
+            self._waiting, self._several = True, takes_several(word)
 
 
 def _is_name(text: str) -> bool:
-    return re.fullmatch(r"[-+~@/]{0,2}[A-Za-z_][\w.\-\[\]/]*", text) is not None
-
-
-def _takes_several(name: str) -> bool:
-    """Tell whether more values may follow: plural names, and vLLM's `--api-key`."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    return words[-1] in _SEVERAL or words[-2:] == ["api", "key"]
+    return _NAME.fullmatch(text) is not None

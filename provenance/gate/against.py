@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...errors import ReefError
 from ..content.members import Content
 from .chain import first_drift
 from .files import ContentFiles
@@ -14,10 +16,11 @@ from .judge_cell import differences_between, placed
 from .judge_rank import placeholders
 from .manifest import Cell, Manifest
 from .manifest import Reference as Wanted
-from .model import CellResult, CellStatus, ChainReport, Difference, Drift, GateVerdict
+from .manifest_file import read_bytes
+from .model import CellResult, CellStatus, ChainReport, Difference, Drift, GateVerdict, RankReport
 from .part import gate_part
 from .patterns import STATUS_FILE, filled, matching, natural
-from .verdict import read_manifest
+from .verdict import Question, judge_content, read_manifest, read_reports
 
 _ARTIFACT = re.compile(r"cells/([^/]+)/rank-(0|[1-9][0-9]{0,5})/(.+)", re.DOTALL)
 
@@ -27,7 +30,8 @@ class Against:
     """What two runs have in common: `target` is the earlier one, safe to print.
 
     `identical` of `artifacts` names, those of both sides, are equal; `re_serialised` of these in
-    their tensors only. `drift` is the first divergence, None when all are identical.
+    their tensors only. `drift` is the first divergence, None when all are identical. `fault` says,
+    fit to print, why the other side is no earlier run that counts.
     """
 
     target: str
@@ -37,18 +41,24 @@ class Against:
     only_here: tuple[str, ...]
     only_there: tuple[str, ...]
     drift: Drift | None
+    fault: str | None = None
 
     @property
-    def holds(self) -> bool:
+    def same(self) -> bool:
         """Say whether there is something, and all of it is identical on both sides."""
         return 0 < self.artifacts == self.identical
 
     @property
+    def holds(self) -> bool:
+        """Say whether all is identical, and the other side is another run, which passed."""
+        return self.same and self.fault is None
+
+    @property
     def sentence(self) -> str:
-        """Say it to people."""
+        """Say what was compared."""
         if not self.artifacts:
             return "Neither run has any artifact."
-        if self.holds:
+        if self.same:
             how = f" ({self.re_serialised:,} in other files)" if self.re_serialised else ""
             if self.artifacts == 1:
                 return f"The only artifact is bitwise identical to the earlier run{how}."
@@ -63,15 +73,71 @@ class Against:
     def to_json(self) -> dict[str, object]:
         """Give the JSON form."""
         drift = None if self.drift is None else self.drift.to_json()
-        return {**vars(self), "drift": drift, "all_identical": self.holds}
+        return {**vars(self), "drift": drift, "all_identical": self.same}
 
 
-def compare_runs(here: Path, there: Path) -> Against:
-    """Compare all artifacts of two gates, each a folder or a zip. Raises Unusable."""
+def compare_runs(here: Path, there: Path, *, manifest: Path | None = None) -> Against:
+    """Compare all artifacts of two gates, each a folder or a zip. Raises Unusable.
+
+    The earlier one is judged anew: what is this run itself, or is no pass, is no proof. `manifest`
+    says where this run's manifest lies, which counts for the earlier one if that ran the same.
+    """
     from ..content.open import open_content
 
     with open_content(here) as ours, open_content(there) as theirs:
-        return compare_contents(gate_part(ours), gate_part(theirs))
+        a, b = gate_part(ours), gate_part(theirs)
+        fault = _fault(a, b, there if there.is_dir() else None, manifest)
+        return replace(compare_contents(a, b), fault=fault)
+
+
+def _fault(
+    ours: Content, theirs: Content, folder: Path | None, manifest: Path | None
+) -> str | None:
+    """Say why the other side is not an earlier run that passed."""
+    try:
+        reports, digests = read_reports(theirs)
+        if not reports:
+            return "What it is held against has no report of any rank: nothing says that it ran."
+        if _is_copy(*read_reports(ours), reports, digests):
+            return "What it is held against is this run itself, or a copy of it, and no other run."
+        chain = judge_content(Question(theirs, folder, fitting(theirs, manifest)))
+    except ReefError as error:
+        return f"The earlier run cannot be judged: {error.message}"
+    if not chain.passed:
+        return f"The earlier run is no pass itself ({chain.verdict.value}): {chain.reasons[0]}"
+    return None
+
+
+def fitting(content: Content, manifest: Path | None) -> Path | None:
+    """Give the path of a manifest if it is the one that a gate's content ran. Raises Unusable."""
+    if manifest is None:
+        return None
+    same = hashlib.sha256(read_bytes(manifest)).hexdigest() == read_manifest(content).sha256
+    return manifest if same else None
+
+
+def _is_copy(
+    ours: Mapping[int, RankReport],
+    our_digests: Mapping[str, str],
+    theirs: Mapping[int, RankReport],
+    their_digests: Mapping[str, str],
+) -> bool:
+    same_bytes = set(our_digests.values()) & set(their_digests.values())
+    return bool(same_bytes) or share_a_run(ours.values(), theirs.values())
+
+
+def share_a_run(ours: Iterable[RankReport], theirs: Iterable[RankReport]) -> bool:
+    """Tell whether reports of both sides name one execution, or one run record."""
+    return bool(_runs(ours) & _runs(theirs))
+
+
+def _runs(reports: Iterable[RankReport]) -> set[str]:
+    return {
+        each
+        for report in reports
+        for each in (report.provenance.execution_id, report.provenance.run_sha256)
+        if each is not None
+    }
 
 
 def compare_contents(ours: Content, theirs: Content) -> Against:
@@ -94,13 +160,17 @@ def compare_contents(ours: Content, theirs: Content) -> Against:
 
 
 def joined(chain: ChainReport, against: Against) -> ChainReport:
-    """Let a chain pass only if its artifacts are those of the other run as well."""
+    """Let a chain pass only if its artifacts are those of another run, that passed, as well."""
     if against.holds:
         return replace(chain, notes=(*chain.notes, against.sentence))
+    said = tuple(
+        each for each in (against.fault, None if against.same else against.sentence) if each
+    )
+    failed = not against.same or chain.verdict is GateVerdict.FAILED
     return replace(
         chain,
-        verdict=GateVerdict.FAILED,
-        reasons=(*chain.reasons, against.sentence),
+        verdict=GateVerdict.FAILED if failed else GateVerdict.INCOMPLETE,
+        reasons=(*chain.reasons, *said),
         first_drift=chain.first_drift or against.drift,
     )
 

@@ -7,7 +7,7 @@ cell, of the layers, of what is computed within a layer (`place_in_model`), then
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...records.names import printable
 from ..finding import Finding, Gravity
@@ -68,8 +68,29 @@ class Findings:
 def fold_cells(
     ids: Sequence[str], ranks: Sequence[int], results: Mapping[int, Mapping[str, CellResult]]
 ) -> tuple[ChainCell, ...]:
-    """Take the worst result of every cell over all ranks; the first such rank is named."""
+    """Take the worst result of every cell over the ranks given; the first such is named."""
     return tuple(_fold(each, ranks, results) for each in ids)
+
+
+def without_ranks(
+    cells: Sequence[ChainCell], absent: Sequence[int], world: int
+) -> tuple[ChainCell, ...]:
+    """Let no cell pass while ranks gave no report."""
+    if not absent:
+        return tuple(cells)
+    reason = f"{absent_ranks(absent, world)} gave no report"
+    return tuple(
+        replace(cell, status=CellStatus.MISSING, reason=reason, rank=absent[0])
+        if cell.status is CellStatus.PASSED
+        else cell
+        for cell in cells
+    )
+
+
+def absent_ranks(absent: Sequence[int], world: int) -> str:
+    """Name ranks that are not there, the first of many."""
+    listed = ", ".join(map(str, absent[:8])) + (", …" if len(absent) > 8 else "")
+    return f"{'rank' if len(absent) == 1 else 'ranks'} {listed} of {world}"
 
 
 def _fold(

@@ -37,6 +37,11 @@ def run_command(
     started is unavailable; one that takes longer than `timeout_s` is in trouble.
     """
     try:
+        for path in logs:
+            path.write_bytes(b"")  # before the command can remove the folder that they lie in
+    except OSError as error:
+        return Ran(trouble=f"its output cannot be kept: {error.strerror}")
+    try:
         process = subprocess.Popen(
             list(argv),
             cwd=folder,
@@ -104,12 +109,20 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
+def _log(path: Path) -> BinaryIO:
+    """Open a log, or nothing where the command removed it: what it says must go somewhere."""
+    try:
+        return open(path, "r+b")
+    except OSError:
+        return open(os.devnull, "wb")
+
+
 def _keep(stream: BinaryIO, path: Path) -> None:
     """Copy a stream into a file: its beginning and its end."""
     written = dropped = 0
     tail: deque[bytes] = deque()
     held = 0
-    with stream, open(path, "wb") as file:
+    with stream, _log(path) as file:
         while data := os.read(stream.fileno(), _CHUNK):
             room = _LOG_HEAD - written
             head, rest = data[:room], data[room:]

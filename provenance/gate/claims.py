@@ -114,6 +114,11 @@ def _claim(found: object, name: str) -> _Claim:
         return _Claim(ChainCell(label, status, said), (f"{label} {said}.",), (), found)
     assert isinstance(found, RankReport)
     wrong = [cell for cell in found.cells if cell.status is CellStatus.FAILED]
+    if found.contradictions:
+        said = f"contradicts itself: it says {found.contradictions[0]}"
+        return _Claim(
+            ChainCell(label, CellStatus.FAILED, said, found.rank), (f"{label} {said}.",), (), None
+        )
     said = "claims, without the manifest that it is of, " + (
         f"that cell `{printable(wrong[0].id)}` failed" if wrong else "that no cell failed"
     )

@@ -98,6 +98,7 @@ class OneFile:
     def __init__(self, path: Path) -> None:
         """Take a path to a file."""
         self._path = path
+        self._digest: tuple[str, int] | None = None
 
     def names(self) -> Sequence[str]:
         """Give its name."""
@@ -112,9 +113,11 @@ class OneFile:
         return open_file(self._path)
 
     def sha256(self, name: str) -> tuple[str, int]:
-        """Hash it."""
-        with self.open(name) as source:
-            return digest(source)
+        """Hash it; once."""
+        if self._digest is None:
+            with self.open(name) as source:
+                self._digest = digest(source)
+        return self._digest
 
 
 class ContentFiles:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from ...errors import ReefError
 from ...records.names import printable
-from ..content.members import Content
+from ..content.members import Content, Member
+from ..finding import Finding
 from .chain import Findings
 from .files import ContentFiles, Files
 from .judge_cell import Ran, judge_cell
@@ -28,14 +31,56 @@ def placeholders(rank: int, world_size: int) -> dict[str, str]:
     return {"rank": str(rank), "world_size": str(world_size)}
 
 
+class CellFolders:
+    """The folders of all cells and ranks in a container, listed once."""
+
+    def __init__(self, content: Content) -> None:
+        """Sort the members by the folder that they lie in."""
+        self._content = content
+        self._members: dict[str, list[Member]] = {}
+        for member in content.members:
+            parts = member.name.split("/", 3)
+            if parts[0] == "cells" and len(parts) == 4:
+                self._members.setdefault("/".join(parts[:3]), []).append(member)
+
+    def files(self, cell: str, rank: int) -> ContentFiles:
+        """Give the files of a cell on a rank."""
+        folder = cell_folder(cell, rank)
+        return ContentFiles(_Some(self._content, self._members.get(folder, [])), f"{folder}/")
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Some members of a container."""
+
+    content: Content
+    members: Sequence[Member]
+
+    @property
+    def label(self) -> str:
+        return self.content.label
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        return self.content.findings
+
+    def open(self, member: Member) -> AbstractContextManager[BinaryIO]:
+        return self.content.open(member)
+
+
 def judge_rank(
     manifest: Manifest,
     report: RankReport,
-    content: Content,
+    folders: CellFolders,
     folder: Path | None,
     findings: Findings,
+    *,
+    pinned: bool = False,
 ) -> dict[str, CellResult]:
-    """Judge every cell that a rank reports; `folder` is where references lie, if that is known."""
+    """Judge every cell that a rank reports; `folder` is where references lie, if that is known.
+
+    `pinned`: the report's own bytes are pinned, so that digests of references in it count.
+    """
     recorded = {cell.id: cell for cell in report.cells}
     for each in recorded.keys() - {cell.id for cell in manifest.cells}:
         findings.failed.append(
@@ -45,7 +90,7 @@ def judge_rank(
 
     def files_of(cell: str) -> Files:
         if cell not in files:
-            files[cell] = ContentFiles(content, f"{cell_folder(cell, report.rank)}/")
+            files[cell] = folders.files(cell, report.rank)
         return files[cell]
 
     values = placeholders(report.rank, report.topology.world_size)
@@ -53,7 +98,9 @@ def judge_rank(
     for cell in manifest.cells:
         if cell.id not in recorded:
             continue
-        one = judge_recorded(cell, recorded[cell.id], values, files_of, folder, findings)
+        one = judge_recorded(
+            cell, recorded[cell.id], values, files_of, folder, findings, pinned=pinned
+        )
         found[cell.id] = one
         for note in one.notes:
             findings.note(f"{cell.id}, rank {report.rank}: {note}.")
@@ -67,10 +114,13 @@ def judge_recorded(
     files_of: Callable[[str], Files],
     folder: Path | None,
     findings: Findings | None = None,
+    *,
+    pinned: bool = False,
 ) -> CellResult:
     """Judge a recorded cell anew. What the record says was wrong never becomes a pass.
 
-    Raises nothing for what cannot be read: that is a failure of the cell.
+    Its references must be here, pinned by the manifest, or the record itself `pinned`; and they
+    must be those that were compared with when it ran. Raises nothing for what cannot be read: that is a failure of the cell.
     """
     files = files_of(cell.id)
     said = printable(recorded.reason or "no reason is given")
@@ -94,19 +144,43 @@ def judge_recorded(
         if each.reference_sha256 is not None
     }
 
+    unknown = False
+
     def reference() -> Reference | None:
+        nonlocal unknown
         found = find_reference(cell, values, folder, files_of, sums)
-        if found is not None and found.files is None and not found.pins and findings is not None:
+        if found is not None and not found.is_here:
+            unknown = folder is None or found.fault is None
+        if unknown and pinned and findings is not None:
             findings.note(
-                "References are not here: their SHA-256 is what the reports recorded "
-                "(--manifest says where they are)."
+                "References are not here: the reports, which are pinned, name their SHA-256."
             )
         return found
 
     result = judge_cell(cell, ran, files, values, reference)
-    if result.status is CellStatus.PASSED and recorded.status is not CellStatus.PASSED:
-        return _failed(result, f"its report says so, though its artifacts agree: {said}")
-    return result
+    if recorded.status is not CellStatus.PASSED:
+        passed = result.status is CellStatus.PASSED
+        why = f"its report says so, though its artifacts agree: {said}"
+        return _failed(result, why) if passed else result
+    if unknown and not pinned:
+        reason = "its reference is not here (--manifest says where the manifest and references lie)"
+        return replace(result, status=CellStatus.MISSING, reason=reason, differences=(), compared=0)
+    other = _other_reference(result, sums)
+    return result if other is None else _failed(result, other)
+
+
+def _other_reference(result: CellResult, sums: Mapping[str, str]) -> str | None:
+    """Say which reference of a cell that passed is not the one that it was compared with."""
+    passed = result.status is CellStatus.PASSED
+    for each in result.artifacts:
+        if not passed and each.reference_sha256 is None:
+            continue
+        if each.reference_sha256 != sums.get(each.name):
+            return (
+                f"the reference of {printable(each.name)} is not the one that it was compared "
+                "with when it ran"
+            )
+    return None
 
 
 def _changed(recorded: CellResult, files: Files) -> CellResult | None:

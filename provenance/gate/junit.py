@@ -9,32 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from ...records.names import printable
 from .chain import Findings
+from .junit_words import (
+    CHILDREN,
+    HARMLESS,
+    SUITES,
+    CaseStatus,
+    counts_of,
+    stated,
+    worst,
+)
 from .junit_xml import Node, read_xml
 from .model import CellStatus, ChainCell, GateVerdict
 
 _SHOWN = 8
-_SUITES = ("testsuites", "testsuite")
-_NOT_RUN = frozenset({"notrun", "disabled", "suppressed"})
-_FLAKY = frozenset({"flakyFailure", "flakyError"})
-
-
-class CaseStatus(str, Enum):
-    """What became of a test; only the first is a pass."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    ERROR = "error"
-    SKIPPED = "skipped"
-    XFAILED = "xfailed"
-    FLAKY = "flaky"
 
 
 _BAD = (CaseStatus.FAILED, CaseStatus.ERROR)
-_NO_PASS = (CaseStatus.SKIPPED, CaseStatus.XFAILED, CaseStatus.FLAKY)
+_NO_PASS = (CaseStatus.SKIPPED, CaseStatus.XFAILED, CaseStatus.FLAKY, CaseStatus.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class JUnitCase:
 
 @dataclass(frozen=True)
 class JUnitReport:
-    """A report; `disagreements` are sentences on attributes that the cases do not bear out."""
+    """A report; `disagreements` are sentences on what contradicts the cases, or is not known."""
 
     label: str
     cases: tuple[JUnitCase, ...]
@@ -85,14 +79,14 @@ class JoinedTests:
         return {name: total[name] for name in (*(s.value for s in CaseStatus), "tests")}
 
     def cell(self, name: str = "junit") -> ChainCell:
-        """Give the cell that stands for the tests in a chain; its reason has the counts."""
+        """Give the cell that stands for the tests in a chain; it holds no artifact to compare."""
         status = {
             GateVerdict.PASSED: CellStatus.PASSED,
             GateVerdict.FAILED: CellStatus.FAILED,
             GateVerdict.INCOMPLETE: CellStatus.SKIPPED if self.reports else CellStatus.MISSING,
         }[self.verdict]
         if status is CellStatus.PASSED:
-            return ChainCell(name, status, compared=self.counts["tests"])
+            return ChainCell(name, status)
         return ChainCell(name, status, " ".join(each for each in self.reasons[:3]))
 
     def add_to(self, findings: Findings) -> None:
@@ -117,7 +111,7 @@ class JoinedTests:
 def read_junit(data: bytes, label: str) -> JUnitReport:
     """Read a report; `label` must be fit to print. Raises Unusable for what is none."""
     root, fault = read_xml(data, label)
-    if root.name not in _SUITES:
+    if _kind(root) not in SUITES:
         raise fault(f"is no JUnit report: it begins with `{printable(root.name[:60])}`")
     cases: list[JUnitCase] = []
     disagreements: list[str] = []
@@ -141,46 +135,96 @@ class _Sums:
             setattr(self, name, getattr(self, name) + value)
 
 
+def _kind(node: Node) -> str:
+    return node.name.lower()
+
+
 def _count(
     suite: Node, label: str, cases: list[JUnitCase], disagreements: list[str]
 ) -> tuple[_Sums, _Sums]:
-    """Collect the cases of a suite; give the sums of its own, and of all below it."""
+    """Collect the cases of a suite; give the sums of its own, and of all below it.
+
+    What is not known is gone through as a suite is, so that no failure in it is lost.
+    """
     own, total = _Sums(), _Sums()
     for child in suite.children:
-        if child.name in _SUITES:
+        kind = _kind(child)
+        if kind == "testcase":
+            for case, sums in _cases(child):
+                cases.append(case)
+                own.add(sums)
+        elif kind in CHILDREN:
+            status = CaseStatus.ERROR if CHILDREN[kind] in _BAD else CHILDREN[kind]
+            cases.append(JUnitCase(f"{_suite_name(suite)}::", status, _said(child)))
+            own.add(_sums_of({kind}, CHILDREN[kind], tests=0))
+        elif kind not in HARMLESS or child.children:
+            if kind not in SUITES and not _is_plain(child):
+                disagreements.append(_not_known(child, label))
             total.add(_count(child, label, cases, disagreements)[1])
-        elif child.name == "testcase":
-            case, sums = _case(child)
-            cases.append(case)
-            own.add(sums)
-        elif child.name in ("failure", "error"):
-            cases.append(JUnitCase(f"{_suite_name(suite)}::", CaseStatus.ERROR, _said(child)))
-            own.add(_Sums(failures=child.name == "failure", errors=child.name == "error"))
+    for status, text in stated(suite, of_suite=True):
+        if status is not CaseStatus.PASSED:
+            kept = CaseStatus.ERROR if status in _BAD else status
+            cases.append(JUnitCase(f"{_suite_name(suite)}::", kept, f"it says {printable(text)}"))
     total.add(own)
     disagreements.extend(_disagreements(suite, label, own, total))
     return own, total
 
 
-def _case(node: Node) -> tuple[JUnitCase, _Sums]:
-    found = {child.name: child for child in reversed(node.children)}
-    skipped, flaky = found.get("skipped"), next((found[k] for k in _FLAKY if k in found), None)
-    not_run = node.get("status").lower() in _NOT_RUN or node.get("result").lower() in _NOT_RUN
-    sums = _Sums(1, "failure" in found, "error" in found, skipped is not None, not_run)
-    status, reason = CaseStatus.PASSED, None
-    if "error" in found:
-        status, reason = CaseStatus.ERROR, _said(found["error"])
-    elif "failure" in found:
-        status, reason = CaseStatus.FAILED, _said(found["failure"])
-    elif skipped is not None:
-        xfail = "xfail" in skipped.get("type").lower()
-        status = CaseStatus.XFAILED if xfail else CaseStatus.SKIPPED
-        reason = _said(skipped)
-    elif not_run or node.get("result").lower() == "skipped":
-        status, reason = CaseStatus.SKIPPED, "it was not run"
-    elif flaky is not None:
-        status, reason = CaseStatus.FLAKY, _said(flaky)
+def _is_plain(node: Node) -> bool:
+    """Tell whether an element, and all within it, can say nothing of a test."""
+    return _kind(node) in HARMLESS and all(_is_plain(child) for child in node.children)
+
+
+def _not_known(node: Node, label: str) -> str:
+    return f"{label} holds `<{printable(node.name[:60])}>`, whose meaning is not known."
+
+
+def _cases(node: Node) -> Iterable[tuple[JUnitCase, _Sums]]:
+    """Read a test, and those within it, which is no place for them."""
+    kinds = {_kind(child) for child in node.children}
+    found: list[tuple[CaseStatus, str]] = []
+    for child in node.children:
+        kind = _kind(child)
+        if kind == "skipped" and "xfail" in child.get("type").lower():
+            found.append((CaseStatus.XFAILED, _said(child) or ""))
+        elif kind in CHILDREN:
+            found.append((CHILDREN[kind], _said(child) or ""))
+        elif not _is_plain(child):
+            inner = worst(_within(child))
+            text = f"it holds `<{printable(child.name[:60])}>`, whose meaning is not known"
+            found.append((inner if inner in _BAD else CaseStatus.UNKNOWN, text))
+        if kind == "testcase":
+            yield from _cases(child)
+    found.extend((status, f"it says {printable(text)}") for status, text in stated(node))
+    status = worst(each for each, _ in found)
+    reasons = [text for each, text in found if each is status and text]
+    reason = reasons[0] if reasons and status is not CaseStatus.PASSED else None
     name, where = node.get("name"), node.get("classname")
-    return JUnitCase((f"{where}::{name}" if where else name) if name else "", status, reason), sums
+    ident = (f"{where}::{name}" if where else name) if name else ""
+    yield JUnitCase(ident, status, reason), _sums_of(kinds, status)
+
+
+def _within(node: Node) -> Iterable[CaseStatus]:
+    """Give what all elements below one, and itself, say."""
+    if _kind(node) in CHILDREN:
+        yield CHILDREN[_kind(node)]
+    for status, _ in stated(node):
+        yield status
+    for child in node.children:
+        yield from _within(child)
+
+
+def _sums_of(kinds: Collection[str], status: CaseStatus, tests: int = 1) -> _Sums:
+    """Count a test as its writer does: by its children, else by what it says."""
+    told = bool(CHILDREN.keys() & kinds)
+    skips = {"skipped", "ignored"} & set(kinds)
+    return _Sums(
+        tests,
+        "failure" in kinds or (not told and status is CaseStatus.FAILED),
+        "error" in kinds or (not told and status is CaseStatus.ERROR),
+        bool(skips),
+        "disabled" in kinds or (not skips and status is CaseStatus.SKIPPED),
+    )
 
 
 def _said(node: Node) -> str | None:
@@ -193,19 +237,16 @@ def _suite_name(suite: Node) -> str:
 
 
 def _disagreements(suite: Node, label: str, own: _Sums, total: _Sums) -> Iterable[str]:
-    for attribute in ("tests", "failures", "errors", "skipped", "disabled"):
-        stated = suite.attributes.get(attribute)
-        if stated is None:
-            continue
+    for name, attribute, text in counts_of(suite):
         # A suite's attributes are about its own cases, or all below: writers differ.
-        fitting = {str(getattr(own, attribute)), str(getattr(total, attribute))}
+        fitting = {str(int(getattr(each, attribute))) for each in (own, total)}
         if attribute == "skipped":
             fitting |= {str(each.skipped + each.disabled) for each in (own, total)}
-        if (stated.strip().lstrip("0") or "0") not in fitting:
-            name = printable(_suite_name(suite)[:100])
+        if (text.strip().lstrip("0") or "0") not in fitting or not text.strip():
+            where = printable(_suite_name(suite)[:100])
             yield (
-                f"{label}: `{name}` states {attribute}={printable(stated[:20])}, "
-                f"but holds {getattr(total, attribute):,}."
+                f"{label}: `{where}` states {printable(name[:20])}={printable(text[:20])}, "
+                f"but holds {int(getattr(total, attribute)):,}."
             )
 
 
@@ -278,4 +319,5 @@ _VERBS = {
     CaseStatus.SKIPPED: "was skipped",
     CaseStatus.XFAILED: "was expected to fail",
     CaseStatus.FLAKY: "passed only when it was run again",
+    CaseStatus.UNKNOWN: "ended in a way that is not known",
 }

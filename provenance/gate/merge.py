@@ -11,14 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
-from ...errors import Unusable
+from ...errors import ReefError, Unusable
 from ...records.names import printable
+from ..content.members import Content
+from ..evidence.run_document import LIMIT, read_run
+from .against import fitting, share_a_run
 from .chain import Findings, judge_cells
+from .files import ContentFiles, read_small
 from .model import CellStatus, ChainCell, ChainReport, Drift, GateVerdict, RankReport
 from .part import gate_part
 from .patterns import STATUS_FILE
+from .provenance import run_record_name
 from .verdict import Question, judge_content, read_reports
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
@@ -33,11 +39,16 @@ _LEAST_BAD = (
 
 @dataclass(frozen=True)
 class Judged:
-    """What one environment came to: its chain, judged anew, and the reports of its ranks."""
+    """What one environment came to: its chain, judged anew, and the reports of its ranks.
+
+    `changes` are the digests of the tracked changes that ranks ran with: None of a tree without
+    any, `""` of one whose changes are not known.
+    """
 
     name: str
     chain: ChainReport
     reports: Mapping[int, RankReport]
+    changes: frozenset[str | None] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -73,14 +84,37 @@ def _described(judged: Judged) -> dict[str, object]:
 def judge_environment(
     name: str, target: Path, *, manifest: Path | None = None, predecessor: Path | None = None
 ) -> Judged:
-    """Judge the folder or zip of one environment. Raises Unusable for what cannot be judged."""
+    """Judge the folder or zip of one environment. Raises Unusable for what cannot be judged.
+
+    `manifest` says where the manifest lies, which counts where this environment ran the same.
+    """
     from ..content.open import open_content
 
     with open_content(target) as content:
         folder = target if target.is_dir() else None
         part = gate_part(content)
-        chain = judge_content(Question(part, folder, manifest, predecessor))
-        return Judged(name, chain, read_reports(part)[0])
+        chain = judge_content(Question(part, folder, fitting(part, manifest), predecessor))
+        reports = read_reports(part)[0]
+        return Judged(name, chain, reports, _changes(part, reports))
+
+
+def _changes(content: Content, reports: Mapping[int, RankReport]) -> frozenset[str | None]:
+    """Read from the run records which changes to tracked files each rank ran with."""
+    files = ContentFiles(content, "")
+    found: set[str | None] = set()
+    for rank, report in reports.items():
+        if report.provenance.dirty is not True:
+            if report.provenance.dirty is False:
+                found.add(None)
+            continue
+        name = run_record_name(rank)
+        try:
+            record = read_run(read_small(files, name, LIMIT), name)
+        except (ReefError, KeyError):
+            found.add("")
+            continue
+        found.add("" if record.repository_changed else record.diff_sha256 or "")
+    return frozenset(found)
 
 
 def merge(environments: Sequence[Judged]) -> Merged:
@@ -155,12 +189,19 @@ def _check_identity(environments: Sequence[Judged], findings: Findings) -> None:
     manifests = {r.manifest_sha256 for judged in environments for r in judged.reports.values()}
     if len(manifests) > 1:
         findings.failed.append("The environments ran different manifests.")
-    runs = [
-        {r.provenance.execution_id for r in judged.reports.values()} - {None}
-        for judged in environments
-    ]
-    if sum(map(len, runs)) > len(set[str | None]().union(*runs)):
-        findings.note("Two environments name the same execution: one is a copy of the other.")
+    changes = frozenset[str | None]().union(*(judged.changes for judged in environments))
+    if len(changes) > 1 or "" in changes:
+        findings.failed.append(
+            "Tracked files had changes, and it is not known that all environments had the same."
+            if "" in changes
+            else "The environments ran with different changes to tracked files."
+        )
+    for one, other in combinations(environments, 2):
+        if share_a_run(one.reports.values(), other.reports.values()):
+            findings.incomplete.append(
+                f"Environments `{one.name}` and `{other.name}` name the same execution: one is "
+                "a copy of the other."
+            )
 
 
 def _cell(

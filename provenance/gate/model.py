@@ -157,7 +157,7 @@ class Provenance:
     def lacking(self) -> tuple[str, ...]:
         """Name what is not known; a run that lacks any of it cannot pass."""
         needed = ("execution_id", "commit", "tree", "dirty", "environment")
-        return tuple(name for name in needed if getattr(self, name) is None)
+        return tuple(name for name in needed if getattr(self, name) in (None, "", {}))
 
     def to_json(self) -> dict[str, object]:
         """Give the JSON form."""
@@ -183,7 +183,8 @@ class RankReport:
     """What one rank did: `rank-N.json`.
 
     `manifest_sha256` is that of the manifest's bytes, `manifest_path` where it lay as seen from
-    the report's folder. `quick`: only a subset was asked for.
+    the report's folder. `quick`: only a subset was asked for. `contradictions` say, fit to print,
+    where a report that was read is not of one mind.
     """
 
     stage: str
@@ -196,6 +197,7 @@ class RankReport:
     manifest_path: str | None = None
     quick: bool = False
     predecessor: PredecessorRecord | None = None
+    contradictions: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 
 from ...errors import DestinationExists, NotPermitted, Unusable
@@ -39,6 +41,7 @@ class OutFolder:
         """Write a file whole, or not at all. Raises Unusable, NotPermitted."""
         temporary = self.path / f".{name}.{self.rank}.tmp"
         try:
+            self.path.mkdir(parents=True, exist_ok=True)  # a cell may have removed it
             self._clear(temporary)
             with open(temporary, "xb") as file:
                 file.write(data)
@@ -97,12 +100,71 @@ class OutFolder:
                 return False
         return True
 
-    def retire_run(self) -> None:
-        """Keep the run record of an earlier execution, which is never changed, under its digest."""
+    def retire_run(self, *, record: bool) -> None:
+        """Keep what earlier executions left, which is never changed, under its digest.
+
+        That is the mark of one that was killed, and with `record` the run record of one that ended.
+        """
         name = run_record_name(self.rank)
-        if os.path.lexists(self.path / name):
-            digest = hashlib.sha256(read_bytes(self.path / name, LIMIT)).hexdigest()[:16]
-            os.replace(self.path / name, self.path / f"run-earlier-{self.rank}-{digest}.json")
+        for there, suffix in ((f"{name}.started", "started"), (name, "json")):
+            if (suffix == "started" or record) and os.path.lexists(self.path / there):
+                data = read_bytes(self.path / there, LIMIT)
+                digest = hashlib.sha256(data).hexdigest()[:16]
+                kept = self.path / f"run-earlier-{self.rank}-{digest}.{suffix}"
+                os.replace(self.path / there, kept)
+
+    @contextlib.contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep other processes of this rank out, where the system has locks.
+
+        The lock goes with the process that holds it. Raises DestinationExists where another has it.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        path = self.path / f".rank-{self.rank}.lock"
+        file = self._lock(path, lambda handle: fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        if file is None:
+            yield
+            return
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(file)
+
+    def _lock(self, path: Path, lock: Callable[[int], None]) -> int | None:
+        """Open a file and lock it, and give it; None on a file system without locks."""
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        while True:
+            try:
+                file = os.open(path, flags, 0o644)
+            except OSError as error:
+                raise _refused(path, error) from None
+            try:
+                lock(file)
+                # Who held it before has removed the file: then this lock keeps nobody out.
+                if os.path.lexists(path) and os.path.samestat(os.fstat(file), os.lstat(path)):
+                    return file
+            except BlockingIOError:
+                os.close(file)
+                raise DestinationExists(
+                    f"Another process runs rank {self.rank} into "
+                    f"{printable(os.fsencode(self.path))}.",
+                    remedy="Wait for it, name another --out, or say with RANK or --rank which "
+                    "rank this is.",
+                ) from None
+            except FileNotFoundError:
+                pass
+            except OSError:
+                os.close(file)
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                return None
+            os.close(file)
 
     def reports(self) -> list[str]:
         """Name the reports that are there."""
@@ -122,7 +184,8 @@ class OutFolder:
                         f"{printable(os.fsencode(part))} is a link, which is not followed.",
                         remedy="Name another --out.",
                     )
-            self._clear(folder)
+            for path in (folder, *self.logs(cell)):
+                self._clear(path)
             for name in os.listdir(folder.parent):
                 if name.startswith(f".{folder.name}."):
                     self._clear(folder.parent / name)
@@ -133,11 +196,24 @@ class OutFolder:
         return attempt
 
     def end_cell(self, cell: str, attempt: Path) -> Path:
-        """Give the folder that a cell wrote its lasting name."""
+        """Give the folder that a cell wrote its lasting name.
+
+        Raises Unusable, NotPermitted where the cell removed it or put something else there; then
+        what it put there is removed.
+        """
         folder = self.path / cell_folder(cell, self.rank)
         try:
+            if not stat.S_ISDIR(os.lstat(attempt).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             os.rename(attempt, folder)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._clear(attempt)
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise Unusable(
+                    "the folder that it was to write into is gone, or no folder any more",
+                    remedy="Let a cell write into {out}, and leave {out} itself alone.",
+                ) from None
             raise _refused(folder, error) from None
         return folder
 
@@ -168,6 +244,20 @@ def check_destination(out: OutFolder, manifest: Manifest, *, force: bool) -> Non
     if force:
         for name in (out.report_name, f"{out.report_name}.partial", CHAIN_NAME):
             out.remove(name)
+
+
+def refuse_inputs(out: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write onto what is read, or into a folder that is judged. Raises Unusable."""
+    there = out.resolve()
+    for each in inputs:
+        read = each.resolve()
+        same = os.path.lexists(out) and each.exists() and os.path.samefile(out, each)
+        if same or there == read or (read in there.parents and each.is_dir()):
+            raise Unusable(
+                f"--out {printable(os.fsencode(out))} would be written into what is read, "
+                f"{printable(os.fsencode(each))}.",
+                remedy="Name an --out elsewhere.",
+            )
 
 
 def write_document(path: Path, document: Mapping[str, object], *, force: bool) -> None:

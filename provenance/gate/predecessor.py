@@ -1,8 +1,9 @@
 """The stage before: it must have passed, be clean, and be the one that the manifest pins.
 
-Before a run it is judged anew where its artifacts are; a chain report alone counts only when the
-manifest pins its SHA-256. What was found then is recorded, and its chain report is copied, so that
-a later judge can ask again wherever the stage itself is not at hand.
+It is judged anew where its artifacts are, and its chain report must say what is found; a chain
+report alone counts only when the manifest pins its SHA-256. What was found before a run is
+recorded, and the chain report is copied: where the stage itself is not at hand, a pinned copy
+counts, and one that is not pinned leaves the run incomplete.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .chain import Findings
 from .files import ContentFiles, read_small
 from .manifest import Manifest, PredecessorPin
 from .manifest_file import read_bytes
-from .model import ChainReport, PredecessorRecord, RankReport
+from .model import ChainReport, GateVerdict, PredecessorRecord, RankReport
 from .part import gate_part
 from .provenance import run_record_name
 from .report import LIMIT, parse_chain_report
@@ -30,6 +31,11 @@ from .report import LIMIT, parse_chain_report
 COPY_NAME = "predecessor.json"
 CHAIN_NAME = "chain.json"
 _DEEPEST = 16
+# What a stored chain report must say as it is found anew; cells and reasons follow from these.
+_SAME = (
+    "stage", "config_fingerprint", "reports", "verdict", "commit", "tree", "dirty", "topology",
+    "ranks", "predecessor", "first_drift",
+)  # fmt: skip
 
 
 class PredecessorRefused(Unusable):
@@ -74,15 +80,15 @@ def demand(
     if path is None:
         raise _refused(pin, f"is missing: {printable(os.fsencode(pin.path))} is not there")
     try:
-        chain, data, run = _look(pin, path, depth)
+        found = _look(pin, path, depth)
     except PredecessorRefused:
         raise
     except ReefError as error:
         raise _refused(pin, f"cannot be judged: {error.message}") from None
-    fault = fault_of(pin, chain, data, commit)
+    fault = fault_of(pin, found.chain, found.data, commit) or found.stale()
     if fault is not None:
         raise _refused(pin, fault)
-    return Before(_record(chain, data), data, run)
+    return Before(_record(found.chain, found.data), found.data, found.run)
 
 
 def recall(
@@ -93,8 +99,13 @@ def recall(
     commit: str | None,
     findings: Findings,
     depth: int,
+    *,
+    pinned: bool = False,
 ) -> PredecessorRecord | None:
-    """Ask again about the predecessor of a finished run, and add what speaks against it."""
+    """Ask again about the predecessor of a finished run, and add what speaks against it.
+
+    `pinned`: the reports are pinned, and with them the SHA-256 of the chain report that they name.
+    """
     records = {report.predecessor for report in reports.values()}
     pin = manifest.predecessor
     if pin is None:
@@ -107,28 +118,34 @@ def recall(
         return None
     (record,) = records
     copies = ContentFiles(content, "")
-    data: bytes | None = None
     try:
-        if COPY_NAME in copies.names():
-            data = read_small(copies, COPY_NAME, LIMIT)
         if path is not None:
-            chain, data, _ = _look(pin, path, depth)
-        elif data is not None:
-            chain = parse_chain_report(data, COPY_NAME)
-            findings.note(
-                f"Stage `{name}` is known by its chain report only, which says it passed."
-            )
+            found = _look(pin, path, depth)
+        elif COPY_NAME in copies.names():
+            data = read_small(copies, COPY_NAME, LIMIT)
+            found = _Looked(parse_chain_report(data, COPY_NAME), data)
+            if pinned or pin.sha256 is not None:
+                findings.note(
+                    f"Stage `{name}` is known by its chain report only, whose SHA-256 is pinned."
+                )
+            else:
+                findings.incomplete.append(
+                    f"The stage `{name}` before it is not here to be judged, and its chain report "
+                    "is not pinned (--predecessor says where it lies)."
+                )
         else:
             findings.incomplete.append(f"Nothing here says how stage `{name}`, before it, ended.")
             return record
     except ReefError as error:
         findings.failed.append(f"The stage `{name}` before it cannot be judged: {error.message}")
         return record
-    fault = fault_of(pin, chain, data, commit)
-    if fault is None and _record(chain, data) != record:
+    fault = fault_of(pin, found.chain, found.data, commit) or found.stale()
+    if fault is None and _record(found.chain, found.data) != record:
         fault = "is not the run that the reports name"
     if fault is not None:
-        findings.failed.append(f"The stage `{name}` before it {fault}.")
+        unknown = found.chain.verdict is GateVerdict.INCOMPLETE and not found.says_other
+        where = findings.incomplete if unknown else findings.failed
+        where.append(f"The stage `{name}` before it {fault}.")
     return record
 
 
@@ -138,9 +155,6 @@ def fault_of(
     """Say why a chain cannot be the predecessor; None when it can."""
     if chain.stage != pin.stage:
         return f"is of stage `{printable(chain.stage)}`"
-    if not chain.passed:
-        why = f" ({chain.reasons[0].rstrip('.')})" if chain.reasons else ""
-        return f"did not pass{why}"
     if chain.dirty is not False:
         return "ran from a tree with changes" if chain.dirty else "does not say if it ran clean"
     if pin.config_fingerprint is not None and chain.config_fingerprint != pin.config_fingerprint:
@@ -150,12 +164,40 @@ def fault_of(
         return f"ran at commit {printable(str(chain.commit))}, not at {wanted}"
     if pin.sha256 is not None and hashlib.sha256(data).hexdigest() != pin.sha256:
         return "has another chain report than the one whose SHA-256 is pinned"
+    if not chain.passed:
+        why = f" ({chain.reasons[0].rstrip('.')})" if chain.reasons else ""
+        return f"did not pass{why}"
     return None
 
 
-def _look(
-    pin: PredecessorPin, path: Path, depth: int
-) -> tuple[ChainReport, bytes, Predecessor | None]:
+@dataclass(frozen=True)
+class _Looked:
+    """A predecessor as it was found: `chain` judged anew where it could be.
+
+    `data` is its chain report, and `stored` what that says, None where it is all that there is.
+    """
+
+    chain: ChainReport
+    data: bytes
+    run: Predecessor | None = None
+    stored: ChainReport | None = None
+
+    @property
+    def says_other(self) -> bool:
+        """Tell whether the chain report is not of what lies beside it."""
+        return self.stored is not None and self.stored.reports != self.chain.reports
+
+    def stale(self) -> str | None:
+        """Say what in the chain report is not as it was judged anew; None when all is."""
+        if self.stored is None:
+            return None
+        for name in _SAME:
+            if getattr(self.stored, name) != getattr(self.chain, name):
+                return f"has a {CHAIN_NAME} that is not of this run: it says another `{name}`"
+        return None
+
+
+def _look(pin: PredecessorPin, path: Path, depth: int) -> _Looked:
     """Judge a folder or zip anew, or read a chain report alone."""
     from ..content.open import open_content
     from .verdict import Question, judge_content
@@ -168,17 +210,23 @@ def _look(
                 pin, "is a chain report alone, which the manifest must pin by its SHA-256"
             )
         data = read_bytes(path, LIMIT)
-        return parse_chain_report(data, printable(path.name)), data, None
+        return _Looked(parse_chain_report(data, printable(path.name)), data)
     with open_content(path) as whole:
         content = gate_part(whole)
         files = ContentFiles(content, "")
         if CHAIN_NAME not in files.names():
             raise _refused(pin, f"has no {CHAIN_NAME}: not all of its ranks ended")
         data = read_small(files, CHAIN_NAME, LIMIT)
-        parse_chain_report(data, CHAIN_NAME)
+        stored = parse_chain_report(data, CHAIN_NAME)
+        if not stored.passed:
+            why = f" ({stored.reasons[0].rstrip('.')})" if stored.reasons else ""
+            raise _refused(pin, f"did not pass, says its {CHAIN_NAME}{why}")
         target = path if path.is_dir() else None
-        run = _run(files)
-        return judge_content(Question(content, target, depth=depth + 1)), data, run
+        known = hashlib.sha256(data).hexdigest() == pin.sha256
+        asked = Question(
+            content, target, depth=depth + 1, pinned_reports=stored.reports if known else None
+        )
+        return _Looked(judge_content(asked), data, _run(files), stored)
 
 
 def _run(files: ContentFiles) -> Predecessor | None:
@@ -201,5 +249,6 @@ def _record(chain: ChainReport, data: bytes) -> PredecessorRecord:
 def _refused(pin: PredecessorPin, fault: str) -> PredecessorRefused:
     return PredecessorRefused(
         f"The stage `{printable(pin.stage)}` before this one {fault}.",
-        remedy="Let it pass first, from a clean tree, and name it with --predecessor.",
+        remedy="Let it pass first, from a clean tree, and name it with --predecessor. Its references "
+        f"must lie beside its manifest, above its run; else pin the SHA-256 of its {CHAIN_NAME}.",
     )

@@ -20,9 +20,9 @@ from .patterns import filled
 class Reference:
     """What one cell's artifacts must equal on one rank.
 
-    `names` are the artifacts that it has, or None where it has one file for the only artifact,
-    whatever that is called. `pins` are digests that the manifest states; `recorded` those that the
-    report recorded, which count where the files themselves (`files`) are not here.
+    With `only` it has one file for the only artifact, whatever that is called. `pins` are digests
+    that the manifest states; `recorded` those that the report recorded, by which a difference
+    shows where the files themselves (`files`) are not here, and nothing passes.
     """
 
     files: Files | None = None
@@ -30,6 +30,11 @@ class Reference:
     pins: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
     recorded: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
     fault: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Tell whether something other than the report says what it is."""
+        return self.files is not None or bool(self.pins)
 
     def names(self) -> Sequence[str]:
         """Name the artifacts that there is a reference for."""

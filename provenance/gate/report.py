@@ -5,6 +5,10 @@ What they say passed is parsed and never believed: `judge` asks the artifacts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...records.names import printable
 from ...records.strict_json import Json, parse_object
 from .json_fields import Fields
 from .model import (
@@ -26,6 +30,7 @@ from .model import (
 from .topology import read_topology
 
 LIMIT = 256 << 20
+_MOST_FAULTS = 8
 _REMEDY = "Get the report from its source again, or run the stage again."
 
 
@@ -45,7 +50,8 @@ def read_rank_report(document: dict[str, Json], label: str) -> RankReport:
     cells = tuple(_cell(each) for each in said.objects("cells"))
     if len({cell.id for cell in cells}) != len(cells):
         raise said.fault("has a cell twice")
-    return RankReport(
+    passed = said.flag("passed")
+    report = RankReport(
         stage=said.text("stage"),
         config_fingerprint=said.sha256("config_fingerprint"),
         rank=rank,
@@ -57,6 +63,26 @@ def read_rank_report(document: dict[str, Json], label: str) -> RankReport:
         quick=said.flag("quick"),
         predecessor=_predecessor(said),
     )
+    found = [f"{fault} for cell `{printable(c.id)}`" for c in cells for fault in _faults(c)]
+    if passed != report.passed:
+        found.insert(0, f'`"passed": {str(passed).lower()}` and what does not go with it')
+    return replace(report, contradictions=tuple(found[:_MOST_FAULTS]))
+
+
+def _faults(cell: CellResult) -> Iterator[str]:
+    """Say what in a cell's result does not go with its status."""
+    if cell.status is not CellStatus.PASSED:
+        if not cell.reason:
+            yield f"`{cell.status.value}` without a reason"
+        return
+    if cell.reason is not None:
+        yield "`passed` and a reason why it did not"
+    if cell.differences:
+        yield "`passed` and differences"
+    if cell.fallback:
+        yield "`passed` and a fallback"
+    if cell.exit_code != 0:
+        yield "`passed` and a command that did not end well"
 
 
 def _provenance(said: Fields) -> Provenance:
@@ -156,7 +182,9 @@ def read_chain_report(document: dict[str, Json], label: str) -> ChainReport:
     said.required("first_drift")
     drift = _drift(said)
     reasons = said.texts("reasons")
-    whole = bool(cells) and all(cell.status is CellStatus.PASSED for cell in cells)
+    whole = bool(cells) and all(
+        cell.status is CellStatus.PASSED and cell.reason is None for cell in cells
+    )
     verdict = said.text("verdict")
     if verdict not in {each.value for each in GateVerdict}:
         raise said.fault("has a `verdict` that is not known")

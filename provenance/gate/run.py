@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from ...errors import DestinationExists, Unusable
+from ...errors import DestinationExists, ReefError, Unusable
 from ...records.names import printable
 from ..evidence.repository import RepositoryState, repository_state
 from ..evidence.run_record import OpenRun, RunStatus, start_run
-from .chain import Findings
 from .child import run_command
 from .files import FolderFiles
+from .held_references import HeldReferences, refuse_own_references
 from .judge_cell import Ran, judge_cell
-from .judge_rank import cell_folder, judge_recorded, placeholders
+from .judge_rank import cell_folder, placeholders
+from .kept import difference, environment_now, kept_cells
 from .manifest import Cell, Manifest
 from .model import CellResult, CellStatus, ChainReport, Provenance, RankReport, Topology
 from .out_folder import OutFolder, check_destination
@@ -60,9 +61,9 @@ class Plan:
 def run_cells(plan: Plan) -> RankReport:
     """Run this rank's cells and write `rank-N.json`; what an interrupted run ended is kept.
 
-    Ended cells are kept only if manifest, commit (of a clean tree) and topology are the same, and
-    the artifacts still match. Raises VanishedCell, PredecessorRefused, DestinationExists, Unusable,
-    before anything runs; a cell that goes wrong is in the report.
+    Ended cells are kept only if manifest, commit (of a clean tree), topology and environment are
+    the same, and the artifacts still match. Raises VanishedCell, PredecessorRefused,
+    DestinationExists, Unusable, before anything runs; a cell that goes wrong is in the report.
     """
     manifest = plan.manifest
     manifest.check_pin()
@@ -73,24 +74,40 @@ def run_cells(plan: Plan) -> RankReport:
     if manifest.predecessor is not None or plan.out.exists():  # git takes longer than small cells
         state = repository_state(plan.repository or manifest.folder or Path.cwd())
     before = demand(manifest, plan.predecessor, state.commit)
+    refuse_own_references(manifest, plan.out, placeholders(plan.rank, plan.topology.world_size))
     out = OutFolder(plan.out, plan.rank)
-    report = _blank(plan, before, Provenance(None, state.commit, state.tree, state.dirty))
+    here = Provenance(None, state.commit, state.tree, state.dirty, environment_now())
+    with out.alone():
+        return _run(plan, out, before, _blank(plan, before, here))
+
+
+def _run(plan: Plan, out: OutFolder, before: Before | None, report: RankReport) -> RankReport:
+    """Keep what may be kept, run the rest, and write the report."""
+    manifest = plan.manifest
     finished = out.earlier(finished=True) if not plan.force else None
-    if finished is not None and not _same(finished, report):
+    other = None if finished is None else difference(finished, report)
+    if other is not None:
         raise DestinationExists(
             f"{printable(os.fsencode(plan.out))} holds a finished run of rank {plan.rank}, of "
-            "another manifest, commit or topology, or of a tree with changes.",
+            f"{other}.",
             remedy="Name another --out, or give --force to run anew here.",
         )
     check_destination(out, manifest, force=plan.force)
     if before is not None:
         out.keep_once(COPY_NAME, before.chain, force=plan.force)
     earlier = finished or out.earlier(finished=False)
-    kept = _kept(plan, report, earlier, out) if earlier is not None else {}
+    kept: dict[str, CellResult] = {}
+    if earlier is not None:
+        other = difference(earlier, report)
+        if other is None:
+            kept = kept_cells(manifest, earlier, out)
+        else:
+            plan.news(f"What an interrupted run left is of {other}: all runs anew.")
+    if kept:
+        plan.news(f"{len(kept)} of {len(manifest.cells)} cells were ended by an earlier run.")
     if finished is not None and len(kept) == len(manifest.cells):
-        return finished
-    if earlier is not None or plan.force:
-        out.retire_run()
+        return replace(finished, cells=tuple(kept[cell.id] for cell in manifest.cells))
+    out.retire_run(record=earlier is not None or plan.force)
     with _terminable(), _start(plan, before) as run:
         report = replace(report, provenance=run.record.provenance())
         runner = _Runner(plan, out, kept, run.execution_id)
@@ -134,7 +151,7 @@ def complete(plan: Plan) -> ChainReport | None:
     out = OutFolder(plan.out, plan.rank)
     if len(out.reports()) < plan.topology.world_size:
         return None
-    chain = judge(plan.out, predecessor=plan.predecessor)
+    chain = judge(plan.out, manifest=plan.manifest.path, predecessor=plan.predecessor)
     out.write_json(CHAIN_NAME, chain.to_json())
     return chain
 
@@ -159,44 +176,6 @@ def _blank(plan: Plan, before: Before | None, provenance: Provenance) -> RankRep
     )
 
 
-def _same(a: RankReport, b: RankReport) -> bool:
-    """Tell whether what one run ended may stand in the report of the other."""
-    one, other = a.provenance, b.provenance
-    code = one.commit is not None and (one.commit, one.tree) == (other.commit, other.tree)
-    clean = one.dirty is False and other.dirty is False
-    same = (a.manifest_sha256, a.topology, a.rank, a.predecessor)
-    return code and clean and same == (b.manifest_sha256, b.topology, b.rank, b.predecessor)
-
-
-def _kept(
-    plan: Plan, report: RankReport, earlier: RankReport, out: OutFolder
-) -> dict[str, CellResult]:
-    """Choose what an earlier run ended: well enough to be judged, on all ranks, and unchanged."""
-    if not _same(earlier, report):
-        plan.news("What an interrupted run left is of other code or another gate: all runs anew.")
-        return {}
-    values = placeholders(plan.rank, plan.topology.world_size)
-    kept: dict[str, CellResult] = {}
-    cells = {cell.id: cell for cell in plan.manifest.cells}
-    for one in earlier.cells:
-        cell = cells.get(one.id)
-        if cell is None or one.exit_code != 0:
-            continue
-        # Cells may talk to the same cell of other ranks: they run on all of them or on none.
-        if not out.peers_with(one.id, plan.topology.world_size):
-            continue
-        result = judge_recorded(
-            cell, one, values, lambda each: _files(out, each), plan.manifest.folder, Findings()
-        )
-        if result.status is one.status and result.artifacts == one.artifacts:
-            by = f"ended by the execution {earlier.provenance.execution_id}"
-            notes = one.notes if any(each.startswith("ended by") for each in one.notes) else (by,)
-            kept[one.id] = replace(result, notes=tuple(dict.fromkeys((*notes, *result.notes))))
-    if kept:
-        plan.news(f"{len(kept)} of {len(cells)} cells were ended by an earlier run, and are kept.")
-    return kept
-
-
 def _files(out: OutFolder, cell: str) -> FolderFiles:
     return FolderFiles(out.path / cell_folder(cell, out.rank))
 
@@ -212,6 +191,11 @@ class _Runner:
         self._kept = kept
         self._values = placeholders(plan.rank, plan.topology.world_size)
         self._execution = execution
+        waiting = [cell for cell in plan.manifest.cells if not self._is_known(cell)]
+        self._references = HeldReferences(waiting, self._values, plan.manifest.folder)
+
+    def _is_known(self, cell: Cell) -> bool:
+        return cell.id in self._kept or (self._plan.quick and not cell.quick)
 
     def run(self, report: RankReport) -> RankReport:
         cells = self._plan.manifest.cells
@@ -219,12 +203,13 @@ class _Runner:
         for number, cell in enumerate(cells, 1):
             if cell.id in self._kept:
                 result = self._kept[cell.id]
-            elif self._plan.quick and not cell.quick:
+            elif self._is_known(cell):
                 result = CellResult(cell.id, CellStatus.SKIPPED, _LEFT_OUT)
             else:
                 self._plan.news(f"Cell {number} of {len(cells)}: {cell.id}")
                 self._out.remove(CHAIN_NAME)
                 result = self._run(cell)
+            self._references.ended(result)
             report = replace(report, cells=(*report.cells, result))
             self._save(report)
         return report
@@ -240,10 +225,19 @@ class _Runner:
             ran = Ran(0)
         else:
             ran = self._command(cell, attempt)
-        folder = self._out.end_cell(cell.id, attempt)
-        return judge_cell(
-            cell, ran, FolderFiles(folder), self._values, lambda: self._reference(cell)
-        )
+        try:
+            files = FolderFiles(self._out.end_cell(cell.id, attempt))
+        except ReefError as error:
+            reason = f"what it left cannot be used: {error.message.rstrip('.')}"
+            return CellResult(cell.id, CellStatus.FAILED, reason, exit_code=ran.exit_code)
+        found: list[Reference | None] = [None]
+
+        def reference() -> Reference | None:
+            found[0] = self._reference(cell)
+            return found[0]
+
+        result = judge_cell(cell, ran, files, self._values, reference)
+        return self._references.check(cell, result, found[0])
 
     def _command(self, cell: Cell, attempt: Path) -> Ran:
         where = (self._plan.manifest.folder or Path.cwd()).absolute()

@@ -16,10 +16,17 @@ from pathlib import Path
 from ...errors import Unusable
 from ...records.names import printable
 from ..content.members import Content, MemberKind
-from .chain import Findings, first_drift, fold_cells, judge_cells
+from .chain import (
+    Findings,
+    absent_ranks,
+    first_drift,
+    fold_cells,
+    judge_cells,
+    without_ranks,
+)
 from .claims import judge_claims
 from .files import ContentFiles, read_small
-from .judge_rank import judge_rank
+from .judge_rank import CellFolders, judge_rank
 from .manifest import Manifest, parse_manifest
 from .manifest_file import LIMIT as MANIFEST_LIMIT
 from .manifest_file import read_bytes
@@ -39,6 +46,9 @@ class Question:
     """What is judged: `target` is where it lies, if that is a folder on disk.
 
     `manifest` and `predecessor` say where these are now; `depth` counts the stages behind.
+    `pinned_reports`: SHA-256 of reports that somebody who is believed has stated (a later stage's
+    manifest, by that of the chain report); what such reports recorded of references and of the
+    stage before then counts where these are not at hand.
     """
 
     content: Content
@@ -46,6 +56,7 @@ class Question:
     manifest: Path | None = None
     predecessor: Path | None = None
     depth: int = 0
+    pinned_reports: Mapping[str, str] | None = None
 
 
 def judge(
@@ -53,8 +64,9 @@ def judge(
 ) -> ChainReport:
     """Judge a gate's folder or zip anew.
 
-    `manifest` says where the manifest, and with it the references, lies now; `predecessor` where
-    the stage before does. Reports without a manifest are told as claims, which are no pass. Raises
+    `manifest` says where the manifest, and with it the references, lies now; without it they are
+    looked for in a folder above `target` only. `predecessor` says where the stage before lies.
+    Nothing that is not here passes unless the manifest pins its SHA-256. Reports without a manifest are told as claims, which are no pass. Raises
     Unusable for what cannot be judged: no reports, one that is cut short, a topology that is not
     accepted.
     """
@@ -82,18 +94,21 @@ def judge_content(asked: Question) -> ChainReport:
     _check_pin(manifest, findings)
     world = _check_identity(manifest, reports, findings)
     run = check_provenance(reports, asked.content, findings)
-    folder = _beside(asked, manifest, reports)
+    pinned = asked.pinned_reports is not None and asked.pinned_reports == digests
+    folder = _beside(asked, manifest, reports, findings)
     predecessor = recall(
         manifest, reports, asked.content, place(manifest, folder, asked.predecessor), run.commit,
-        findings, asked.depth,
+        findings, asked.depth, pinned=pinned,
     )  # fmt: skip
+    folders = CellFolders(asked.content)
     results = {
-        rank: judge_rank(manifest, report, asked.content, folder, findings)
+        rank: judge_rank(manifest, report, folders, folder, findings, pinned=pinned)
         for rank, report in reports.items()
     }
     ids = [cell.id for cell in manifest.cells]
-    cells = fold_cells(ids, range(world), results)
+    cells = fold_cells(ids, list(reports), results)
     judge_cells(cells, world, findings)
+    cells = without_ranks(cells, [rank for rank in range(world) if rank not in reports], world)
     gone = manifest.vanished()
     if gone is not None:
         lost = CellResult("", CellStatus.MISSING, "it is pinned, but not in the manifest any more")
@@ -184,14 +199,20 @@ def _check_identity(
     world = next(iter(topologies)).world_size
     absent = [rank for rank in range(world) if rank not in reports]
     if absent:
-        listed = ", ".join(map(str, absent[:8])) + (", …" if len(absent) > 8 else "")
-        which = "Rank" if len(absent) == 1 else "Ranks"
-        findings.incomplete.append(f"{which} {listed} of {world} gave no report.")
+        text = absent_ranks(absent, world)
+        findings.incomplete.append(f"{text[0].upper()}{text[1:]} gave no report.")
     return world
 
 
-def _beside(asked: Question, manifest: Manifest, reports: Mapping[int, RankReport]) -> Path | None:
-    """Find the folder that references are relative to; None where the manifest lay elsewhere."""
+def _beside(
+    asked: Question, manifest: Manifest, reports: Mapping[int, RankReport], findings: Findings
+) -> Path | None:
+    """Find the folder that references are relative to; None where it is not known.
+
+    It is where `asked.manifest` lies, else the folder above the target from which the reports say
+    that they were run. Whoever makes reports says in them what they like: no path leads out of the
+    folders that the target was named in, nor into the target.
+    """
     if asked.manifest is not None:
         if hashlib.sha256(read_bytes(asked.manifest)).hexdigest() != manifest.sha256:
             raise Unusable(
@@ -199,12 +220,23 @@ def _beside(asked: Question, manifest: Manifest, reports: Mapping[int, RankRepor
                 remedy="Name the manifest as it was, or leave it out.",
             )
         return asked.manifest.parent
-    paths = {report.manifest_path for report in reports.values()} - {None}
-    if asked.target is None or len(paths) != 1:
+    paths = {report.manifest_path for report in reports.values()}
+    recorded = paths.pop() if len(paths) == 1 else None
+    if asked.target is None or recorded is None or os.path.isabs(recorded):
         return None
-    path = asked.target / str(paths.pop())
+    target = Path(os.path.abspath(asked.target))
+    path = Path(os.path.abspath(target / recorded))
+    if path.parent not in target.parents:
+        return None
     try:
         same = path.is_file() and hashlib.sha256(read_bytes(path)).hexdigest() == manifest.sha256
     except (OSError, ValueError, Unusable):
         return None
-    return path.parent if same else None
+    if not same:
+        return None
+    if any(cell.reference.path is not None for cell in manifest.cells):
+        findings.note(
+            f"References are those beside {printable(os.fsencode(path))}, where the reports say "
+            "that the manifest lay (--manifest names another place)."
+        )
+    return path.parent

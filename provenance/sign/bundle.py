@@ -1,7 +1,7 @@
 """The sigstore bundle, version 0.3, signed with a plain key: the frame of two of our signatures.
 
-A bundle holds exactly one signature; a certificate or a log entry in it is nothing that a
-verifier without a network could judge.
+A bundle holds exactly one signature; a certificate, a log entry or a timestamp in it is nothing
+that a verifier without a network could judge: what rides along like that is named.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from ...errors import Unusable
 from ...records.strict_json import Json, parse_object
@@ -49,10 +50,22 @@ def compact_json(document: Mapping[str, object]) -> bytes:
     return text.encode("utf-8")
 
 
-def decode(data: bytes, label: str, content: str, limit: int) -> tuple[dict[str, Json], str | None]:
-    """Read a bundle that holds `content`; give that, and the hint or None for a certificate.
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle holds: its signature, and the hint at the key, or None for a certificate.
 
-    Raises Unusable.
+    `unchecked` are sentences on what rides along, and says nothing before it is verified.
+    """
+
+    content: dict[str, Json]
+    hint: str | None
+    unchecked: tuple[str, ...]
+
+
+def decode(data: bytes, label: str, content: str, limit: int) -> Bundle:
+    """Read a bundle that holds `content`: JSON, at most one newline, nothing else. Raises Unusable.
+
+    Of the blanks that JSON allows around an object none are accepted: no signature covers them.
     """
     if len(data) > limit:
         raise refused(label, f"is larger than {limit:,} bytes")
@@ -61,6 +74,8 @@ def decode(data: bytes, label: str, content: str, limit: int) -> tuple[dict[str,
         label,
         {"mediaType", "verificationMaterial", content},
     )
+    if not (data.startswith(b"{") and data.removesuffix(b"\n").endswith(b"}")):
+        raise refused(label, "has blanks before or after its JSON, more than one newline")
     if bundle["mediaType"] != MEDIA_TYPE:
         raise refused(label, "is not a sigstore bundle of version 0.3")
     material = fields(
@@ -70,10 +85,34 @@ def decode(data: bytes, label: str, content: str, limit: int) -> tuple[dict[str,
     )
     if len(_MATERIAL & material.keys()) != 1:
         raise refused(label, "does not say by what one key it was signed")
-    if "publicKey" not in material:
-        return as_object(bundle[content], label), None
-    hint = fields(material["publicKey"], label, optional={"hint"}).get("hint", "")
-    return as_object(bundle[content], label), as_text(hint, label)
+    hint: str | None = None
+    if "publicKey" in material:
+        given = fields(material["publicKey"], label, optional={"hint"}).get("hint", "")
+        hint = as_text(given, label)
+    return Bundle(as_object(bundle[content], label), hint, _unchecked(material, label))
+
+
+def _unchecked(material: Mapping[str, Json], label: str) -> tuple[str, ...]:
+    """Name what a key alone cannot verify: entries of logs, and timestamps."""
+    entries = as_list(material.get("tlogEntries", []), label)
+    stamps = fields(
+        material.get("timestampVerificationData", {}), label, optional={"rfc3161Timestamps"}
+    )
+    found = (
+        (len(entries), "of a transparency log", "entry", "entries"),
+        (
+            len(as_list(stamps.get("rfc3161Timestamps", []), label)),
+            "of an authority",
+            "timestamp",
+            "timestamps",
+        ),
+    )
+    return tuple(
+        f"It carries {count:,} {one if count == 1 else more} {whose}, which nothing here verifies: "
+        "do not rely on what is said there."
+        for count, whose, one, more in found
+        if count
+    )
 
 
 def refused(label: str, fault: str) -> Unusable:

@@ -17,7 +17,8 @@ class FoundSignature:
     None where the form carries none: any key may be tried then. `files` are the names and SHA-256
     that the signature itself binds (OMS); None: it signs the bytes of the sums. `ignored` are the
     names that an OMS signature lets pass unread. With a `fault` it is well-formed, but says
-    something else than a signature must say; what it binds is not to be relied on.
+    something else than a signature must say; what it binds is not to be relied on. `unchecked` are
+    sentences on what stands beside the signature in its file, and is verified by nobody.
     """
 
     scheme: str
@@ -29,6 +30,7 @@ class FoundSignature:
     ignored: tuple[str, ...] = ()
     fault: tuple[FindingKind, str] | None = None
     touchless: bool = False
+    unchecked: tuple[str, ...] = ()
 
     def verify(self, key: PublicKey, sums: bytes, *, allow_touchless: bool = False) -> bool:
         """Tell whether the key made it, over these sums or over what it binds itself.

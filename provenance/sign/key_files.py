@@ -13,7 +13,8 @@ from ...records.tool import tool_identity
 from . import minisign
 from .identity import allowed_signers_line, check_identity
 from .key import ED25519
-from .new_files import NewFile, put_files
+from .new_files import NewFile
+from .new_set import PUBLIC_ENDINGS, abandon, complete, minisign_name, put_set
 from .private_key import LocalSigner, generate
 from .public_key import fingerprint, to_openssh, to_pem
 
@@ -47,11 +48,14 @@ class KeyPair:
 def make_key(
     out: Path, identity: str, algorithm: str, passphrase: bytes | None, *, force: bool = False
 ) -> KeyPair:
-    """Make a key and write all of its files, the private one last; nobody else may read that.
+    """Make a key and write all of its files; nobody else may read the private one.
 
-    A folder that is not there is made, with mode 700. Raises DestinationExists, Unusable.
+    A kill at any moment leaves the old files or the new ones, or what the next run completes. A
+    folder that is not there is made, with mode 700. Raises DestinationExists, Unusable.
     """
     check_identity(identity)
+    _refuse_public_name(out)
+    complete(out)
     refuse_existing(out, force=force)
     if passphrase is not None and len(passphrase) not in _PASSPHRASE:
         raise Unusable(
@@ -70,10 +74,20 @@ def make_key(
     signer = generate(algorithm)
     public = _public_files(out, identity, signer)
     private = NewFile(out, signer.to_file(passphrase), 0o600)
-    put_files([*public.values(), private], force=force)
+    abandon(out)
+    former = () if "minisign" in public else (minisign_name(out),)
+    put_set([private, *public.values()], obsolete=former, force=force)
     files = {"private": out, **{use: file.path for use, file in public.items()}}
     key = signer.public
     return KeyPair(key.algorithm, identity, fingerprint(key), passphrase is not None, files)
+
+
+def _refuse_public_name(out: Path) -> None:
+    if out.name.lower().endswith(PUBLIC_ENDINGS):
+        raise Unusable(
+            f"{printable(os.fsencode(out))} would be taken for a public key, and handed out.",
+            remedy="Name the private key without an ending; the public files get theirs.",
+        )
 
 
 def _public_files(out: Path, identity: str, signer: LocalSigner) -> dict[str, NewFile]:

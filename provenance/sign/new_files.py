@@ -17,7 +17,7 @@ class NewFile:
 
     path: Path
     data: bytes
-    mode: int = 0o666
+    mode: int = 0o644
 
 
 def put_files(files: Sequence[NewFile], *, force: bool = False) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ...errors import Unusable
 from ...records.names import printable
 from ...records.strict_json import Json, parse_object
 from ..finding import FindingKind
@@ -30,6 +31,7 @@ LIMIT = 64 << 20
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+SINGLE = "."  # how model_signing calls the file where it signs one alone
 _SUBJECT = "evidence"
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -92,8 +94,9 @@ def read(data: bytes, path: str, label: str, sums_name: str) -> FoundSignature:
     Where it covers the sums file itself, as one made by model_signing does, that one's digest is
     held against the sums when the signature is verified, and not given in `files`.
     """
-    content, hint = bundle.decode(data, label, "dsseEnvelope", LIMIT)
-    envelope = bundle.fields(content, label, {"payload", "payloadType", "signatures"})
+    found = bundle.decode(data, label, "dsseEnvelope", LIMIT)
+    hint = found.hint
+    envelope = bundle.fields(found.content, label, {"payload", "payloadType", "signatures"})
     if envelope["payloadType"] != PAYLOAD_TYPE:
         raise bundle.refused(label, "holds no in-toto statement")
     signatures = bundle.as_list(envelope["signatures"], label)
@@ -119,7 +122,15 @@ def read(data: bytes, path: str, label: str, sums_name: str) -> FoundSignature:
         return verifies_raw(key, signed, signature)
 
     fault = (FindingKind.NOT_CHECKED, CERTIFICATE) if hint is None else bound.fault
-    return FoundSignature(SCHEME, path, check, files=files, ignored=bound.ignored, fault=fault)
+    return FoundSignature(
+        SCHEME,
+        path,
+        check,
+        files=files,
+        ignored=bound.ignored,
+        fault=fault,
+        unchecked=found.unchecked,
+    )
 
 
 def _read_statement(document: dict[str, Json], label: str) -> _Bound:
@@ -165,6 +176,11 @@ def _read_resources(resources: list[Json], label: str) -> dict[str, str]:
         digest = bundle.as_text(resource["digest"], label)
         if resource["algorithm"] != "sha256" or not _HEX.fullmatch(digest):
             raise bundle.refused(label, "holds a digest that is not a SHA-256")
+        if name == SINGLE and len(resources) == 1:
+            raise Unusable(
+                f"{label} signs a single file, not a folder: whichever has the SHA-256 {digest}.",
+                remedy="Check it with `model_signing verify key`, or sign the file's folder.",
+            )
         fault = fault_in(name)
         if fault is not None:
             raise bundle.refused(label, f"lists {printable(name[:200])}, which is {fault}")

@@ -125,12 +125,25 @@ def _signer(key: object, label: str) -> LocalSigner:
 def _read(path: Path, label: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except PermissionError:
+    except FileNotFoundError:
+        raise Unusable(
+            f"There is no private key {label}.",
+            remedy="Check the name, or make one: reef-archive keygen --out FILE --identity NAME.",
+        ) from None
+    except PermissionError:  # on Windows also for a folder
         raise NotPermitted(f"{label} may not be read.", remedy="Run as its owner.") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no file can be called so"
+        raise Unusable(
+            f"The private key {label} cannot be read: {str(reason).lower()}.",
+            remedy="Give the private key's file.",
+        ) from None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a file"
+        raise Unusable(f"{label} is {what}.", remedy="Give the private key's file.")
     with open(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unusable(f"{label} is not a file.", remedy="Give the private key's file.")
         _refuse_open_to_others(status, label)
         data = file.read(_LIMIT + 1)
     if len(data) > _LIMIT:

@@ -34,8 +34,9 @@ def encode(key: PublicKey, sums: bytes, der: bytes) -> bytes:
 
 def read(data: bytes, path: str, label: str) -> FoundSignature:
     """Read a bundle with a signature over bytes. Raises Unusable."""
-    content, hint = bundle.decode(data, label, "messageSignature", LIMIT)
-    message = bundle.fields(content, label, {"messageDigest", "signature"})
+    found = bundle.decode(data, label, "messageSignature", LIMIT)
+    hint = found.hint
+    message = bundle.fields(found.content, label, {"messageDigest", "signature"})
     digest = bundle.fields(message["messageDigest"], label, {"algorithm", "digest"})
     algorithm = bundle.as_text(digest["algorithm"], label)
     if algorithm not in _HASHES:
@@ -55,4 +56,4 @@ def read(data: bytes, path: str, label: str) -> FoundSignature:
         return verifies_raw(key, sums, signature)
 
     fault = (FindingKind.NOT_CHECKED, CERTIFICATE) if hint is None else None
-    return FoundSignature(SCHEME, path, check, fault=fault)
+    return FoundSignature(SCHEME, path, check, fault=fault, unchecked=found.unchecked)

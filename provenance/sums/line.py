@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .algorithms import HEX_LENGTH, by_length, by_tag
 from .dialects import Dialect
@@ -18,8 +18,7 @@ class BadLine(Exception):
     """A line is not understood; the text completes "line N …"."""
 
 
-@dataclass(frozen=True)
-class Parsed:
+class Parsed(NamedTuple):
     """What a line says, and how; `name` still has to be judged."""
 
     name: str

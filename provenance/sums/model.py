@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..finding import Finding
 
 
-@dataclass(frozen=True)
-class SumsLine:
+class SumsLine(NamedTuple):
     """One file: relative name with `/` between parts, hashlib's algorithm name, lower-case hex."""
 
     name: str

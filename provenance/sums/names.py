@@ -17,13 +17,28 @@ PORTABLE_NAME = (
 )
 _PORTABLE = re.compile(PORTABLE_NAME)
 _DRIVE = re.compile(r"[A-Za-z]:")
-_LONGEST = 32_767
+LONGEST = 4096  # bytes: PATH_MAX of Linux
+DEEPEST = 256
+SURELY_FITS = 512  # characters: too few for too many bytes, or for too many folders with names
 _SEPARATORS = re.compile(r"[/\\]")
 
 
 def is_portable(name: str) -> bool:
     """Tell whether every checksum tool understands a name; then nothing is wrong with it."""
-    return len(name) <= _LONGEST and _PORTABLE.fullmatch(name) is not None
+    return size_fault(name) is None and _PORTABLE.fullmatch(name) is not None
+
+
+def size_fault(name: str) -> str | None:
+    """Say of a name that is too long or too deep for any evidence, as the end of "it is …".
+
+    To be asked before anything is built from a name: all folders on the way to a file take the
+    square of what its name takes.
+    """
+    if len(name) <= SURELY_FITS:
+        return None
+    if len(name) > LONGEST or len(name.encode("utf-8", "surrogatepass")) > LONGEST:
+        return f"longer than {LONGEST:,} bytes"
+    return f"more than {DEEPEST:,} folders deep" if name.count("/") > DEEPEST else None
 
 
 def fault_in(name: str) -> str | None:
@@ -32,8 +47,9 @@ def fault_in(name: str) -> str | None:
         return None
     if not name:
         return "empty"
-    if len(name) > _LONGEST:
-        return f"longer than {_LONGEST:,} characters"
+    fault = size_fault(name)
+    if fault is not None:
+        return fault
     if "\0" in name:
         return "a name with a NUL character"
     if name == "-":

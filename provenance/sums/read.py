@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 from ...errors import Unusable
 from ...records.names import printable
+from ..content.shown import shown
 from ..content.twins import twins_among
 from ..finding import Finding, FindingKind
 from .algorithms import WEAK, rank
 from .dialects import Dialect
 from .line import BadLine, parse_line
 from .model import Sums, SumsLine
-from .names import PORTABLE_NAME, fault_in, is_portable
+from .names import PORTABLE_NAME, SURELY_FITS, fault_in, is_portable, size_fault
 from .text import text_of
-from ..content.shown import shown
 
 _PORTABLE_LINE = re.compile(rf"(?m)^([0-9a-f]{{64}})  ({PORTABLE_NAME})\n")
 _BESIDES_NAME = 64 + len("  \n")
@@ -55,11 +56,13 @@ def _portable(text: str) -> Sums | None:
     names = [name for _, name in pairs]
     if _BESIDES_NAME * len(pairs) + sum(map(len, names)) != len(text):
         return None
+    if max(map(len, names)) > SURELY_FITS and any(map(size_fault, names)):
+        return None
     if len(set(names)) != len(names) or names != sorted(names):
         return None
-    lines = tuple(
-        SumsLine(name, "sha256", digest, number) for number, (digest, name) in enumerate(pairs, 1)
-    )
+    digests = (digest for digest, _ in pairs)
+    lines = tuple(map(SumsLine, names, repeat("sha256"), digests, range(1, len(names) + 1)))
+    del pairs  # as large as the list itself
     return Sums(lines, twins_among(names))
 
 
@@ -70,14 +73,18 @@ class _Reader:
         self._label = label
         self._dialects: dict[Dialect, list[int]] = {}
         self._lines: dict[str, SumsLine] = {}
-        self._digests: dict[tuple[str, str], SumsLine] = {}
+        self._several: dict[str, dict[str, SumsLine]] = {}
         self._conflicts: dict[str, Finding] = {}
         self._last = ""
         self._double = 0
 
     def note(self, dialect: Dialect, number: int) -> None:
         """Count a dialect and keep the first line that has it."""
-        self._dialects.setdefault(dialect, [0, number])[0] += 1
+        seen = self._dialects.get(dialect)
+        if seen is None:
+            self._dialects[dialect] = [1, number]
+        else:
+            seen[0] += 1
 
     def read(self, text: str) -> Sums:
         """Read all lines. Raises Unusable."""
@@ -117,15 +124,16 @@ class _Reader:
 
     def _keep(self, line: SumsLine) -> None:
         name = line.name
-        earlier = self._digests.setdefault((name, line.algorithm), line)
-        if earlier is not line:
-            if earlier.digest == line.digest:
-                self.note(Dialect.REPEATED, line.line)
-            else:
-                self._conflict(earlier, line)
-            return
         kept = self._lines.setdefault(name, line)
         if kept is not line:
+            digests = self._several.setdefault(name, {kept.algorithm: kept})
+            earlier = digests.setdefault(line.algorithm, line)
+            if earlier is not line:
+                if earlier.digest == line.digest:
+                    self.note(Dialect.REPEATED, line.line)
+                else:
+                    self._conflict(earlier, line)
+                return
             self.note(Dialect.FURTHER_DIGEST, line.line)
             if rank(line.algorithm) < rank(kept.algorithm):
                 self._lines[name] = line

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from ...errors import Unusable
-from .names import portability_fault
 from ..content.shown import shown
+from .names import portability_fault
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

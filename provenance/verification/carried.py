@@ -31,6 +31,7 @@ class Carried:
     is_timestamp: bool = False
     signature: FoundSignature | None = None
     finding: Finding | None = None
+    remedy: str | None = None
 
 
 def carried(package: Package, list_names: Sequence[str]) -> tuple[Carried, ...]:
@@ -80,5 +81,6 @@ def _read(package: Package, carrier: Carrier, list_name: str) -> Carried:
         signature = read_signature(carrier, path, data, sums_name=list_name)
     except ReefError as error:
         finding = Finding(FindingKind.INVALID_SIGNATURE, path, error.message)
-        return Carried(path, carrier.slot, list_name, data, binds, False, None, finding)
+        remedy = error.remedy
+        return Carried(path, carrier.slot, list_name, data, binds, False, None, finding, remedy)
     return Carried(path, carrier.slot, list_name, data, binds, False, signature)

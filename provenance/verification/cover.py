@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...records.names import printable
 from ..content.members import Member, MemberKind
@@ -25,8 +26,7 @@ _SAID = {
 }
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A file, and the lines that mean it: one for each algorithm."""
 
     member: Member

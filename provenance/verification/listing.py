@@ -168,9 +168,9 @@ def _from_signatures(package: Package, found: Sequence[Carried]) -> Listing:
     if not readable:
         fault = binding[0].finding
         raise Unusable(
-            f"{printable(binding[0].path)} is the only list here, and cannot be read: "
+            f"{printable(binding[0].path)} is the only list here, and cannot be used: "
             f"{fault.diagnosis if fault else ''}",
-            remedy="Get it from its source again.",
+            remedy=binding[0].remedy or "Get it from its source again.",
         )
     files = readable[0].signature.files if readable[0].signature is not None else None
     lines = tuple(

@@ -87,6 +87,9 @@ def check_signatures(
             continue
         valid.append(_Valid(each, each.signature, key))
         findings += _ignored(each)
+        findings += [
+            Finding(FindingKind.NOT_CHECKED, each.path, text) for text in each.signature.unchecked
+        ]
     changed = bool(over_list) and not any(over_list)
     judged = _judge(listing, valid, trust, identity, signed_at or {})
     return Signed(

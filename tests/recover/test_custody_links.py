@@ -101,6 +101,18 @@ def test_a_file_that_was_edited_between_two_stages_breaks_the_chain(
 
 
 @root_only
+@pytest.mark.parametrize("what", ["run", "run/step_8", "run/step_8/adapter_model.safetensors"])
+def test_validate_finds_the_chain_up_to_two_levels_above(
+    saved: Path, tmp_path: Path, what: str
+) -> None:
+    assert reef("validate", saved / what, "--base", write_config(tmp_path)).code == 0
+    _, link = links(saved)
+    assert link["stage"] == "validate"
+    assert link["inputs"][0]["name"] == "run/step_8/adapter_model.safetensors"
+    assert [path.parent for path in tmp_path.rglob("custody.jsonl")] == [saved]
+
+
+@root_only
 def test_validate_begins_no_chain_of_its_own(saved: Path, tmp_path: Path) -> None:
     (saved / "custody.jsonl").unlink()
     assert reef("validate", saved, "--base", write_config(tmp_path)).code == 0
@@ -255,3 +267,17 @@ def test_looking_at_a_repair_records_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, "a.safetensors", zeroed(WHOLE, (0, 64)))
     reef("repair", path, "--base", write_config(tmp_path), "--check")
     assert not (tmp_path / "custody.jsonl").exists()
+
+
+def test_a_copy_that_lies_elsewhere_is_not_taken_for_the_file_of_its_name(tmp_path: Path) -> None:
+    head = header_of(WHOLE).data_start
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    path = write(tmp_path / "one", "a.safetensors", zeroed(WHOLE, (0, head)))
+    other = write(tmp_path / "two", "a.safetensors", WHOLE)
+    assert reef("repair", path, "--with", other, "--json").json["verdict"] == "REBUILT_UNVERIFIED"
+    (link,) = links(tmp_path / "one")
+    assert {each["name"]: each.get("elsewhere", False) for each in link["inputs"]} == {
+        "a.safetensors": False,
+        "../a.safetensors": True,
+    }

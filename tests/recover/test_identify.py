@@ -64,6 +64,39 @@ def test_another_header_over_the_same_tensors_is_a_new_serialisation(
     assert (answer.code, only(answer)) == (0, ("same-tensors", STEP_8, 8, 8))
 
 
+def test_a_file_with_bytes_after_its_end_is_damaged_and_not_held(
+    tmp_path: Path, step: Checkpoint, manifest: Path
+) -> None:
+    longer = tmp_path / "longer.safetensors"
+    longer.write_bytes(step.data + bytes(8))
+    answer = identify(manifest, longer)
+    assert (answer.code, only(answer)) == (1, ("damaged", STEP_8, 8, 8))
+    assert [each["held"] for each in answer.json["manifests"]] == [False]
+    assert "8 bytes more" in answer.json["files"][0]["fault"]
+    told = reef("identify", longer, "--manifest", manifest)
+    assert f"damaged  {STEP_8}" in told.out and f"NOT HELD  {manifest}" in told.out
+
+
+def test_a_process_with_a_damaged_file_holds_no_manifest(
+    tmp_path: Path, step: Checkpoint, manifest: Path
+) -> None:
+    longer = tmp_path / "longer.safetensors"
+    longer.write_bytes(step.data + bytes(8))
+    with mapping({"path": longer, "kind": "private"}) as victim:
+        answer = identify(manifest, "--pid", victim["pid"])
+    assert (answer.code, only(answer)) == (1, ("damaged", STEP_8, 8, 8))
+
+
+def test_a_damaged_file_that_is_known_as_it_is_counts_as_that_file(
+    tmp_path: Path, step: Checkpoint
+) -> None:
+    (tmp_path / "d").mkdir()
+    longer = tmp_path / "d" / "longer.safetensors"
+    longer.write_bytes(step.data + bytes(8))
+    answer = identify(known(tmp_path / "d", tmp_path / "d.json"), longer)
+    assert (answer.code, only(answer)[0]) == (0, "same-file")
+
+
 @pytest.mark.parametrize(("kept", "tensors"), [(0.6, 4), (0.001, 0)])
 def test_the_beginning_of_a_known_file_is_called_truncated(
     tmp_path: Path, step: Checkpoint, manifest: Path, kept: float, tensors: int

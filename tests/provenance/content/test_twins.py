@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import unicodedata
 
 import pytest
@@ -19,7 +20,7 @@ from reefkit.provenance.content.twins import twins_among
         (["a", "A", "á", "Á"], 2),
         (["d/a", "D/a"], 2),
         (["d/a", "D/b"], 1),
-        (["d/e/a", "d/E/b", "D/e/c"], 3),
+        (["d/e/a", "d/E/b", "D/e/c"], 2),
         (["a", "a/b"], 1),
         (["A", "a/b/c"], 1),
         (["a/b", "a/b/c"], 1),
@@ -47,3 +48,35 @@ def test_no_finding_means_that_all_keys_differ(names: list[str]) -> None:
         return
     keys = {unicodedata.normalize("NFC", name).casefold() for name in names}
     assert len(keys) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "points"),
+    [
+        (["caf\u00e9.txt", "cafe\u0301.txt"], "U+00E9 against U+0065 U+0301"),
+        (["\uac00", "\u1100\u1161"], "U+AC00 against U+1100 U+1161"),
+        (["\u212a", "K"], "U+212A against U+004B"),
+        (["\u00b5", "\u03bc"], "U+00B5 against U+03BC"),
+        (["\u00e9/a", "e\u0301/b"], "U+00E9 against U+0065 U+0301"),
+    ],
+)
+def test_names_that_look_alike_are_told_by_code_points(names: list[str], points: str) -> None:
+    (twins,) = twins_among(names)
+    ours, theirs = points.split(" against ")
+    assert points in twins.diagnosis or f"{theirs} against {ours}" in twins.diagnosis
+
+
+def test_long_names_are_cut_in_sentences() -> None:
+    (twins,) = twins_among(["a" * 4000, "A" * 4000])
+    assert len(twins.diagnosis) < 600 and "\u2026" in twins.diagnosis
+
+
+@pytest.mark.parametrize("part", ["d", "\u00e9"])
+def test_memory_grows_as_the_names_do_however_deep(part: str) -> None:
+    names = [f"{number:04d}/{'/'.join([part] * 2000)}/f" for number in range(50)]
+    tracemalloc.start()
+    try:
+        assert twins_among(names) == ()
+        assert tracemalloc.get_traced_memory()[1] < 40 * sum(map(len, names))
+    finally:
+        tracemalloc.stop()

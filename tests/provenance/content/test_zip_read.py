@@ -383,3 +383,32 @@ def test_names_and_kinds_that_are_not_there_cannot_be_opened(tmp_path: Path) -> 
         with pytest.raises(Unusable, match="not in the zip"):
             content.open(Member("other"))
         assert read_zip(tmp_path / "z.zip") == FILES
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (b"a" * 4097, "longer than 4,096 bytes"),
+        (b"d/" * 2000 + b"f", "256 folders deep"),
+        (b"d/" * 257 + b"f", "256 folders deep"),
+        (b"d/" * 32_000, "longer than"),
+    ],
+)
+def test_names_beyond_all_measure_are_refused(name: bytes, says: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "z.zip", build([Piece(name)]))
+    with pytest.raises(Unusable, match=says) as caught:
+        ZipContent(path)
+    assert len(caught.value.message) < 600
+
+
+@pytest.mark.parametrize("name", [b"a" * 4096, b"d/" * 256 + b"f", b"d/" * 257])
+def test_the_longest_and_deepest_names_are_read(name: bytes, tmp_path: Path) -> None:
+    with ZipContent(put(tmp_path / "z.zip", build([Piece(name, b"")]))) as content:
+        assert len(content.members) == 1
+
+
+def test_sentences_about_long_names_stay_short(tmp_path: Path) -> None:
+    pieces = [Piece(b"\x01" * 4000, external=0o120777 << 16, comment=b"c")] * 2
+    with ZipContent(put(tmp_path / "z.zip", build(pieces))) as content:
+        assert len(content.findings) > 3
+        assert max(len(each.diagnosis) for each in content.findings) < 1000

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from victims import unsafe_for_a_terminal
 
 from reefkit.errors import Unusable
-from reefkit.provenance.custody.chain import read_chain
+from reefkit.provenance.custody.chain import against_files, final_outputs, read_chain
 from reefkit.provenance.custody.head import head_document
 from reefkit.provenance.custody.statements import (
     loose_statement,
@@ -72,7 +74,7 @@ def test_the_head_says_where_the_chain_ends() -> None:
 @pytest.mark.parametrize("kept", range(len(LINES)))
 def test_links_cut_off_at_the_end_are_missed_by_the_head_alone(kept: int) -> None:
     data = b"".join(LINES[:kept])
-    assert kinds(data) == []
+    assert kinds(data) == ([] if kept else [FindingKind.NOTHING_VERIFIED])
     assert kinds(data, HEAD) == [FindingKind.CUSTODY_TRUNCATED]
 
 
@@ -122,9 +124,159 @@ def test_an_input_that_is_not_what_an_earlier_stage_wrote_breaks_the_chain() -> 
     assert "line 2 (validate) used a.safetensors with another sha256" in finding.diagnosis
 
 
-def test_a_file_elsewhere_of_the_same_name_is_another_file() -> None:
-    elsewhere = Artifact(OTHER.name, OTHER.sha256, 10, elsewhere=True)
+def test_a_file_elsewhere_is_another_file_unless_it_has_the_name_of_one_here() -> None:
+    elsewhere = Artifact(f"../{OTHER.name}", OTHER.sha256, 10, elsewhere=True)
     assert kinds(chain_of(Link("dump", outputs=[FILE]), Link("repair", inputs=[elsewhere]))) == []
+    disguised = Artifact(OTHER.name, OTHER.sha256, 10, elsewhere=True)
+    data = chain_of(Link("dump", outputs=[FILE]), Link("repair", inputs=[disguised]))
+    assert kinds(data) == [FindingKind.CUSTODY_BROKEN]
+
+
+def rewritten(data: bytes, at: int, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Change the predicate of one link, and hash all that follow anew."""
+    statements = [json.loads(line) for line in data.splitlines()]
+    change(statements[at]["predicate"])
+    made: list[bytes] = []
+    for statement in statements:
+        predicate = statement["predicate"]
+        if made:
+            predicate["previous"] = {"sha256": hashlib.sha256(made[-1]).hexdigest()}
+        listed = predicate.get("outputs") or predicate.get("inputs")
+        if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
+            statement["subject"] = [
+                {"name": each.get("name"), "digest": {"sha256": each.get("sha256")}}
+                for each in listed
+            ]
+        made.append(json.dumps(statement).encode())
+    return b"".join(line + b"\n" for line in made)
+
+
+def of_input(**change: object) -> Callable[[dict[str, Any]], object]:
+    return lambda predicate: predicate["inputs"][0].update(change)
+
+
+def of_output(**change: object) -> Callable[[dict[str, Any]], object]:
+    return lambda predicate: predicate["outputs"][0].update(change)
+
+
+def with_keys(**change: object) -> Callable[[dict[str, Any]], object]:
+    return lambda predicate: predicate.update(change)
+
+
+LIES: list[tuple[int, Callable[[dict[str, Any]], object]]] = [
+    *((1, of_input(name=name, sha256="c" * 64)) for name in
+      ["./a.safetensors", "x/../a.safetensors", "a.safetensors/", "/a.safetensors",
+       "x//a.safetensors", "", "a.safetensors\0", 7, None]),
+    (1, of_input(elsewhere=True, sha256="c" * 64)),
+    *((1, of_input(elsewhere=value)) for value in ["true", 1, None]),
+    *((1, of_input(size=size)) for size in [-1, 11, 10.0, "10", True]),
+    *((1, of_input(sha256=value)) for value in ["A" * 64, "a" * 63, "a" * 64 + "\n", None]),
+    (0, of_output(elsewhere=True)),
+    *((0, of_output(action=value)) for value in ["kept", "Carried", "carried\n", None, 1, []]),
+    *((0, of_output(tensors=value)) for value in
+      [[], {"w": None}, {"w": {}}, {"w": {"action": "kept"}},
+       {"w": {"action": "copied", "ranges": [{"offset": -1, "bytes": 1}]}},
+       {"w": {"action": "copied", "ranges": [{"offset": 0, "bytes": 1, "from": "x"}]}}]),
+    (0, of_output(header={"action": "kept"})),
+    *((1, with_keys(**{key: value})) for key in ("inputs", "outputs")
+      for value in [{"name": "a.safetensors"}, None, "", 0, [[]], ["a"]]),
+    *((1, with_keys(stage=value)) for value in
+      ["Withdrawn", "withdrawn\n", " withdrawn", "WITHDRAWN", "with-drawn", "supersededby",
+       "superseded_by", "Superseded-By", "continued ", "Validate", "", None, "w\u0456thdrawn"]),
+    *((1, with_keys(stage=value)) for value in ["withdrawn", "superseded-by", "continued"]),
+    (1, with_keys(stage="superseded-by", reason="a reason")),
+    (1, with_keys(stage="continued", reason="a reason")),
+    *((1, with_keys(run_id=value)) for value in [None, "", "f" * 31, "F" * 32, 1]),
+    *((1, with_keys(time=value)) for value in
+      ["2026-01-01", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00Z\n", 0,
+       "2026-01-01T00:00:00+02:00"]),
+    *((1, with_keys(verdict=value)) for value in [1, ["holds"], {}]),
+    *((1, with_keys(tool=value)) for value in
+      [None, "reefkit", {}, {"name": "reefkit", "version": 1, "commit": None}]),
+    *((1, with_keys(resumes=value)) for value in ["", 1, "a" * 63]),
+    *((1, with_keys(unrecorded=value)) for value in [1, []]),
+    *((1, with_keys(damage=value)) for value in ["0", -1, None, 0.0]),
+    *((1, with_keys(not_checked=value)) for value in ["", None, [1]]),
+    *((1, with_keys(sources=value)) for value in [[], {"stated": "3"}]),
+    *((1, with_keys(process=value)) for value in [[], 1]),
+    *((3, with_keys(redaction=value)) for value in ["None", "none ", "", None, []]),
+    *((1, lambda predicate, key=key: predicate.pop(key)) for key in
+      ["run_id", "time", "inputs", "outputs", "verdict", "tool"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "change"), LIES)
+def test_what_a_hashed_anew_link_hides_breaks_the_chain(
+    at: int, change: Callable[[dict[str, Any]], object]
+) -> None:
+    data = rewritten(CHAIN, at, change)
+    assert FindingKind.CUSTODY_BROKEN in kinds(data)
+
+
+def test_hashing_anew_alone_changes_nothing_that_a_link_says() -> None:
+    assert kinds(rewritten(CHAIN, 0, lambda predicate: None)) == []
+    assert kinds(rewritten(CHAIN, 1, with_keys(time="2026-01-01T00:00:00Z"))) == []
+
+
+def timed(*times: str | None) -> list[FindingKind]:
+    return kinds(chain_of(*(Link("validate", inputs=[FILE], time=time) for time in times)))
+
+
+def test_time_that_runs_backwards_breaks_the_chain_and_clocks_that_differ_do_not() -> None:
+    noon = "2026-01-01T12:00:00Z"
+    assert timed(noon, None, "2026-01-01T11:56:00Z") == []
+    assert timed(noon, None, "2026-01-01T11:54:00Z") == [FindingKind.CUSTODY_BROKEN]
+    assert timed("2026-01-01T11:58:00Z", noon, "2026-01-01T11:54:00Z") == [
+        FindingKind.CUSTODY_BROKEN
+    ]
+
+
+def test_the_stated_date_of_a_package_is_no_clock() -> None:
+    packed = Link("pack", inputs=[FILE], run_id=None, time="1980-01-01T00:00:00Z")
+    assert kinds(chain_of(Link("dump", outputs=[FILE], time="2026-01-01T12:00:00Z"), packed)) == []
+
+
+def test_a_run_id_that_stands_twice_breaks_the_chain() -> None:
+    links = [Link(stage, inputs=[FILE], run_id="1" * 32) for stage in ("validate", "rebuild")]
+    (finding,) = read_chain(chain_of(*links), None).findings
+    assert finding.kind is FindingKind.CUSTODY_BROKEN
+    assert "line 2 (rebuild) repeats the run id of line 1 (validate)" in finding.diagnosis
+
+
+def test_a_name_in_another_normal_form_is_the_same_file() -> None:
+    composed = Artifact("\u00e9.safetensors", "a" * 64)
+    apart = Artifact("e\u0301.safetensors", "b" * 64)
+    data = chain_of(Link("dump", outputs=[composed]), Link("validate", inputs=[apart]))
+    assert kinds(data) == [FindingKind.CUSTODY_BROKEN]
+
+
+def test_what_is_packed_must_be_what_was_judged() -> None:
+    judged, packed = Link("validate", inputs=[FILE]), Link("pack", inputs=[OTHER])
+    assert kinds(chain_of(judged, packed)) == [FindingKind.CUSTODY_BROKEN]
+
+
+def test_the_last_word_on_each_file_is_held_against_the_files() -> None:
+    config = Artifact("adapter_config.json", "c" * 64)
+    lost = Artifact("lost", "d" * 64, action="dropped")
+    chain = read_chain(
+        chain_of(
+            Link("dump", outputs=[FILE, Artifact("lost", "e" * 64)]),
+            Link("repair", inputs=[FILE, config], outputs=[OTHER, lost]),
+        ),
+        None,
+    )
+    assert final_outputs(chain) == {"a.safetensors": "b" * 64}
+    held = {"a.safetensors": "b" * 64, "adapter_config.json": "c" * 64, "lost": "0" * 64}
+    assert list(against_files(chain, held)) == []
+    assert list(against_files(chain, {})) == []
+    edited = {"a.safetensors": "a" * 64, "adapter_config.json": "0" * 64}
+    found = {each.path: each for each in against_files(chain, edited)}
+    assert {each.kind for each in found.values()} == {FindingKind.CUSTODY_BROKEN}
+    assert "not what stage `repair` wrote" in found["a.safetensors"].diagnosis
+    assert "not what stage `repair` used" in found["adapter_config.json"].diagnosis
+    below = {f"run/{name}": digest for name, digest in edited.items()}
+    assert list(against_files(chain, below)) == []
+    assert len(list(against_files(chain, below, folder="run"))) == 2
 
 
 def test_a_subject_that_is_not_what_the_link_lists_is_a_contradiction() -> None:

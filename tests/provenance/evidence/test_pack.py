@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from reefkit.errors import DoesNotHold, Unusable
 from reefkit.provenance.evidence.pack import Order, pack
 from reefkit.provenance.sign.private_key import load_private_key
+from reefkit.records.custody import Artifact, Link, append
 from reefkit.recover.formats.safetensors import write_header
 
 Command = Callable[..., Any]
@@ -221,3 +223,39 @@ def test_a_damaged_chain_is_not_bridged(run: Path, tmp_path: Path) -> None:
     (run / "custody.jsonl").write_text("{}\n")
     with pytest.raises(Unusable, match=r"custody\.jsonl is damaged"):
         pack(Order(run, tmp_path / "e.zip"))
+
+
+@pytest.mark.parametrize("stage", ["dump", "validate"])
+def test_a_file_that_is_not_what_a_stage_left_is_not_packed(
+    stage: str, run: Path, tmp_path: Path, reef_archive: Command
+) -> None:
+    data = (run / "adapter_model.safetensors").read_bytes()
+    file = Artifact("adapter_model.safetensors", hashlib.sha256(data).hexdigest(), len(data))
+    files = {"outputs": [file]} if stage == "dump" else {"inputs": [file]}
+    append(run, Link(stage, **files))
+    assert packed(reef_archive, run, tmp_path / "whole.zip", "--unsigned").code == 0
+    assert reef_archive("verify", tmp_path / "whole.zip", "--integrity-only").code == 0
+    (run / "adapter_model.safetensors").write_bytes(data[:-1] + b"?")
+    answer = packed(reef_archive, run, tmp_path / "e.zip", "--unsigned")
+    assert (answer.code, answer.document["code"]) == (1, "DoesNotHold")
+    assert f"adapter_model.safetensors: It is not what stage `{stage}`" in answer.document["message"]
+    assert not (tmp_path / "e.zip").exists()
+    (run / "custody.jsonl").rename(run / "custody.broken.jsonl")
+    assert packed(reef_archive, run, tmp_path / "e.zip", "--unsigned").code == 0
+
+
+def test_a_chain_that_contradicts_itself_is_not_packed(run: Path, tmp_path: Path) -> None:
+    append(run, Link("dump", outputs=[Artifact("gone", "a" * 64)]))
+    append(run, Link("validate", inputs=[Artifact("gone", "b" * 64)]))
+    with pytest.raises(DoesNotHold, match="does not fit together"):
+        pack(Order(run, tmp_path / "e.zip"))
+
+
+def test_what_is_packed_is_told_as_input_and_as_output(run: Path, tmp_path: Path) -> None:
+    pack(Order(run, tmp_path / "e.zip"))
+    with zipfile.ZipFile(tmp_path / "e.zip") as archive:
+        link = json.loads(archive.read("custody.jsonl"))["predicate"]
+    digests = [
+        {each["name"]: each["sha256"] for each in link[key]} for key in ("inputs", "outputs")
+    ]
+    assert digests[0] == digests[1] and len(digests[0]) == 3

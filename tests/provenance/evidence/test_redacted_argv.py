@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from reefkit.provenance.evidence.redacted_argv import (
     REDACTED,
-    names_secret,
     redacted_argv,
     redacted_text,
 )
+from reefkit.provenance.evidence.secret_names import names_secret, variable_looks_secret
 
 # Put together here, so that no scanner takes this file for a leak.
 HF = "hf_" + "aB3" * 12
@@ -80,6 +80,59 @@ SECRETS = [
     ["sh", "-c", f"train --token {SECRET} --lr 1"],
     ["sh", "-c", f"train --password 'a {SECRET}' --lr 1"],
     [f"Server=db;Password={SECRET};Timeout=5"],
+    ["--pass", SECRET],
+    [f"--db-pass={SECRET}"],
+    [f"DB_PASS={SECRET}"],
+    [f"dbpass={SECRET}"],
+    ["--pw", SECRET],
+    ["sshpass", "-p", SECRET, "ssh", "host"],
+    ["sshpass", f"-p{SECRET}", "ssh", "host"],
+    ["/usr/bin/sshpass", "-v", "-p", f"-{SECRET}", "ssh", "host"],
+    ["mysql", "-u", "root", f"-p{SECRET}", "db"],
+    ["srun", "mysqldump", "-p", SECRET, "db"],
+    ["mongosh", "-p", SECRET, "db"],
+    ["redis-cli", "-a", SECRET, "get"],
+    ["7z", "x", f"-p{SECRET}", "a.7z"],
+    ["unzip", "-P", SECRET, "a.zip"],
+    ["docker", "login", "-u", "ann", "-p", SECRET, "host"],
+    ["openssl", "rsa", "-passin", f"pass:{SECRET}"],
+    ["sh", "-c", f"sshpass -p {SECRET} ssh host"],
+    ["sh", "-c", f"sshpass -p '{SECRET} x' ssh host"],
+    ["sh", "-c", f"cd /tmp && mysql -u root -p{SECRET} db"],
+    ["sh", "-c", f"docker login -u ann -p {SECRET} host"],
+    ["--kaggle-key", SECRET],
+    ["--otp", SECRET],
+    ["--pin", SECRET],
+    ["--passcode", SECRET],
+    ["--jwt", SECRET],
+    ["--sas", SECRET],
+    ["--dsn", SECRET],
+    ["--hf-token", f"-{SECRET}"],
+    ["--hf-token", f"--{SECRET}XyZ"],
+    ["--auth", "-token", SECRET],
+    [f"--hf_token:str={SECRET}"],
+    ["--hf_token:str", SECRET],
+    [f"--user=ann:{SECRET}"],
+    [f"-uann:{SECRET}"],
+    ["--json", f'{{"token": ["{SECRET}"]}}'],
+    ["--json", f'{{"a": {{"tokens": 3, "auth": {{"x": [1, "{SECRET}"]}}}}, "b": 2}}'],
+    [f"--json={{'api_key': ['a', '{SECRET}']}}"],
+    ["--json", f'{{"token": ["{SECRET}"'],
+    ["--json", f'"{{\\"token\\": [\\"{SECRET}\\"]}}"'],
+    [f"https://store/x?se=2030&sig={SECRET}%3D&sp=r"],
+    [f"https://store/x?X-Amz-Algorithm=A&X-Amz-Signature={SECRET}"],
+    [f"https://store/x?X-Goog-Signature={SECRET}"],
+    [f"https://store/x?Expires=1&Signature={SECRET}&Key-Pair-Id=K"],
+    [f"https://host/x?a=1&token={SECRET}"],
+    [f"https://host/x?key={SECRET}"],
+    ["sh", "-c", f"curl 'https://host/x?a=1&token={SECRET}'"],
+    [f"https://hooks.slack.com/services/T00/B00/{SECRET}"],
+    [f"https://discord.com/api/webhooks/123456/{SECRET}"],
+    [f"https://discordapp.com/api/v10/webhooks/123456/{SECRET}"],
+    [f"https://api.telegram.org/bot123456:{SECRET}/sendMessage?chat_id=1"],
+    [f"https://team.webhook.office.com/webhookb2/{SECRET}"],
+    ["--webhook-url", f"https://host/{SECRET}"],
+    ["--slack-webhook", SECRET],
 ]
 SHAPES = [HF, GITHUB, PAT, OPENAI, AWS, SLACK, GITLAB, JWT, KEY]
 PLAIN = [
@@ -117,6 +170,31 @@ PLAIN = [
     "--layer 3 -- train.py",
     "time: 12:30",
     "C:/Users/me/model",
+    "--passes 3",
+    "--pass-through data",
+    "--num-pass 2",
+    "--pass-rate 0.5",
+    "--bypass x",
+    "--pin-memory true",
+    "--pin_memory=true",
+    "--key-prefix model.",
+    "--api-key-prefix Bearer",
+    "--input-key prompt --label-key label --reward-key score",
+    "--sort-key step",
+    "--monkey-patch x",
+    "ssh -p 2222 host",
+    "docker run -p 8080:80 image",
+    "sshpass -e ssh -p 2222 host",
+    "mkdir -p a/b",
+    "torchrun -a x -P y -w z",
+    "https://host/x?keys=1&page=2&version=3",
+    "https://discord.com/channels/1/2",
+    "https://hooks.example.com/a",
+    """--json '{"a": ["b"], "max_tokens": [1, 2]}'""",
+    "--field:int=3",
+    "--user=ann",
+    "-u train.py",
+    "--signature-columns a",
 ]
 
 
@@ -153,6 +231,27 @@ def test_bytes_that_are_no_utf8_become_text() -> None:
     assert redacted_argv(["a\udcffb"]) == ("a\\xffb",)
 
 
+def test_what_looks_like_an_option_may_be_the_value_of_a_secret() -> None:
+    assert redacted_argv(["--token", "-v", "x"]) == ("--token", REDACTED, "x")
+
+
+def test_the_rest_of_a_text_stays_where_nested_values_go() -> None:
+    text = '{"lr": [1, 2], "auth": {"a": ["x", {"b": 1}]}, "seed": 3}'
+    assert redacted_text(text) == f'{{"lr": [1, 2], "auth": "{REDACTED}", "seed": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [(f"VLLM_{word}", True) for word in
+     "API_KEY DB_PASS PW SERVER_JWT OTP SLACK_WEBHOOK AZURE_SAS HF_TOKEN HFTOKEN CLIENT_SECRET AWS_CRED "
+     "BASIC_AUTH COOKIE SESSION SESSION_ID SENTRY_DSN DBPASSWORD KEY_FILE PASSPHRASE PIN".split()]
+    + [(f"VLLM_{word}", False) for word in
+       "MAX_TOKENS TOKENIZER_POOL USE_V1 PASSES MONKEY BYPASS KEYBOARD PINNED".split()],
+)  # fmt: skip
+def test_a_variable_is_secret_by_any_word_of_its_name(name: str, secret: bool) -> None:
+    assert variable_looks_secret(name) is secret
+
+
 def test_an_unfinished_private_key_goes_whole() -> None:
     assert redacted_text("a " + KEY[:35] + " MIIabc") == f"a {REDACTED}"
 
@@ -176,7 +275,10 @@ def test_no_secret_value_survives_its_name(value: str, argv: list[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     ["a" * 200_000, "a." * 100_000, "://a:" * 40_000, "--a " * 50_000, "eyJ" * 60_000,
-     '"a":' * 50_000, "-----BEGIN " * 20_000, 'a="\\' * 50_000, "hf_" * 60_000, "a: " * 60_000],
+     '"a":' * 50_000, '"auth":[' * 30_000, '"auth":{}' * 30_000, "mysql " * 40_000,
+     "mysql -p " * 30_000, "docker login " * 20_000, "?a=" * 60_000, "&key=" * 50_000,
+     "https://" * 40_000, "pass:" * 50_000, "a:" * 60_000, "-u" * 60_000, "1" * 200_000,
+     "hooks.slack.com/" * 20_000, "-----BEGIN " * 20_000, 'a="\\' * 50_000, "hf_" * 60_000, "a: " * 60_000],
     ids=lambda text: text[:8],
 )  # fmt: skip
 def test_long_hostile_words_take_no_long_time(text: str) -> None:

@@ -21,7 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reefkit.errors import DestinationExists, Unusable
-from reefkit.provenance.evidence.environment import is_recorded, recorded_variables, without_home
+from reefkit.provenance.evidence.environment import (
+    is_recorded,
+    recorded_environment,
+    recorded_variables,
+    without_home,
+)
 from reefkit.provenance.evidence.run_record import (
     Predecessor,
     RunRecord,
@@ -212,11 +217,19 @@ def test_host_user_and_home_are_not_recorded(
     [("CUDA_VISIBLE_DEVICES", True), ("NCCL_ALGO", True), ("VLLM_USE_V1", True),
      ("PYTHONHASHSEED", True), ("CUBLAS_WORKSPACE_CONFIG", True), ("PATH", False),
      ("HF_TOKEN", False), ("VLLM_API_KEY", False), ("MASTER_ADDR", False), ("PYTHONPATH", False),
-     ("VLLM_MAX_TOKENS", True)],
+     ("VLLM_MAX_TOKENS", True), ("VLLM_DB_PASS", False), ("NCCL_JWT", False),
+     ("TORCH_SESSION", False), ("VLLM_SLACK_WEBHOOK", False), ("SGLANG_SAS_URL", False)],
 )  # fmt: skip
 def test_the_environment_is_an_allow_list(name: str, kept: bool) -> None:
     assert is_recorded(name) is kept
     assert (name in recorded_variables({name: "1"})) is kept
+
+
+def test_variables_that_are_left_out_are_named() -> None:
+    environment = {"VLLM_API_KEY": "k1", "NCCL_ALGO": "Ring", "NCCL_COMM_ID": "h1", "MY_KEY": "m1"}
+    recorded = recorded_environment(environment)
+    assert recorded["withheld"] == ["NCCL_COMM_ID", "VLLM_API_KEY"]
+    assert recorded["variables"] == {"NCCL_ALGO": "Ring"}
 
 
 def test_a_home_folder_is_hidden_and_its_likes_are_not() -> None:

@@ -20,7 +20,7 @@ BAD = '<testsuite tests="1" failures="1"><testcase name="b"><failure/></testcase
 
 @pytest.fixture
 def passed(tmp_path: Path, reef_archive: Command) -> Path:
-    out = tmp_path / "run"
+    out = tmp_path / "repo/runs/a"
     assert reef_archive("gate", simple(tmp_path / "repo").write(), "--out", out).code == 0
     return out
 
@@ -64,8 +64,8 @@ def test_reports_of_two_environments_are_merged(tmp_path: Path, reef_archive: Co
     for name in ("a", "b"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ENVIRONMENT", name)
-            assert reef_archive("gate", manifest, "--out", tmp_path / name).code == 1
-    answer = reef_archive("gate", tmp_path / "a", "--merge", tmp_path / "b", "--json")
+            assert reef_archive("gate", manifest, "--out", tmp_path / "repo/runs" / name).code == 1
+    answer = reef_archive("gate", tmp_path / "repo/runs/a", "--merge", tmp_path / "repo/runs/b", "--json")
     assert answer.code == 0, answer.document["reasons"]
     assert answer.document["passed_in"] == {"first": ["a"], "second": ["b"]}
 
@@ -77,7 +77,7 @@ def test_a_run_in_a_zip_is_judged_and_compared(
     with zipfile.ZipFile(package, "w") as made:
         for path in sorted(path for path in passed.rglob("*") if path.is_file()):
             made.write(path, f"deep/{path.relative_to(passed)}")
-    assert reef_archive("gate", package).code == 0
+    assert reef_archive("gate", package, "--manifest", tmp_path / "repo/gate.json").code == 0
     answer = reef_archive("gate", passed, "--against", package, "--json")
     assert (answer.code, answer.document["against"]["identical"]) == (0, 2)
 

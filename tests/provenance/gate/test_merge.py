@@ -206,7 +206,7 @@ def test_real_runs_in_two_environments_are_merged_and_a_changed_artifact_is_seen
     manifest = gate.write()
     for engine in ("vllm", "sglang"):
         monkeypatch.setenv("ENGINE", engine)
-        assert reef_archive("gate", manifest, "--out", tmp_path / engine).code == 1
+        assert reef_archive("gate", manifest, "--out", tmp_path / "runs" / engine).code == 1
 
     def merged() -> Any:
         return merge([judge_environment(each, tmp_path / each) for each in ("vllm", "sglang")])

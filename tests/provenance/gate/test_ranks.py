@@ -179,25 +179,25 @@ def test_what_an_interrupted_run_ended_is_dropped_when_anything_is_other(
 def stages(tmp_path: Path, reef_archive: Command, **pin: Any) -> tuple[Path, Path]:
     """Make a passed stage and the manifest of the next one; give the latter, and the run."""
     first = simple(tmp_path / "one")
-    run = tmp_path / "run-one"
+    run = tmp_path / "one/runs/a"
     assert reef_archive("gate", first.write(), "--out", run).code == 0
     second = simple(tmp_path / "two")
-    predecessor = {"path": "../run-one", "stage": "moe"} | pin
+    predecessor = {"path": "../one/runs/a", "stage": "moe"} | pin
     return second.write(stage="chain", predecessor=predecessor), run
 
 
 def test_a_later_stage_runs_after_one_that_passed(tmp_path: Path, reef_archive: Command) -> None:
     manifest, _ = stages(tmp_path, reef_archive)
-    out = tmp_path / "run-two"
+    out = tmp_path / "two/runs/a"
     answer = reef_archive("gate", manifest, "--out", out, "--json")
     assert answer.code == 0
     assert answer.document["predecessor"]["stage"] == "moe"
     assert json.loads((out / "run.json").read_bytes())["predecessor"]["id"]
     assert reef_archive("gate", out).code == 0
-    shutil.rmtree(tmp_path / "run-one")
+    shutil.rmtree(tmp_path / "one")
     again = reef_archive("gate", out, "--json")
-    assert again.code == 0
-    assert any("chain report only" in note for note in again.document["notes"])
+    assert (again.code, again.document["verdict"]) == (1, "INCOMPLETE")
+    assert any("is not here to be judged" in reason for reason in again.document["reasons"])
     (out / "predecessor.json").unlink()
     assert reef_archive("gate", out, "--json").document["verdict"] == "INCOMPLETE"
 
@@ -231,7 +231,7 @@ def _cut_report(run: Path) -> None:
         ({"commit": "0" * 40}, None, "ran at commit"),
         ({"commit": "same"}, None, "ran at commit"),
         ({"sha256": "0" * 64}, None, "another chain report"),
-        ({"path": "../run-one/chain.json"}, None, "must pin by its SHA-256"),
+        ({"path": "../one/runs/a/chain.json"}, None, "must pin by its SHA-256"),
     ],
 )
 def test_a_later_stage_refuses_before_running(
@@ -240,7 +240,7 @@ def test_a_later_stage_refuses_before_running(
     manifest, run = stages(tmp_path, reef_archive, **pin)
     if damage is not None:
         damage(run)
-    out = tmp_path / "run-two"
+    out = tmp_path / "two/runs/a"
     answer = reef_archive("gate", manifest, "--out", out, "--json")
     assert (answer.code, answer.document["code"]) == (2, "PredecessorRefused")
     assert said in answer.document["message"]
@@ -251,19 +251,19 @@ def test_a_dirty_predecessor_is_refused(tmp_path: Path, reef_archive: Command) -
     first = simple(tmp_path / "one")
     manifest = first.write()
     (tmp_path / "one/.gitignore").write_text("runs/\nmore\n")
-    run = tmp_path / "run-one"
+    run = tmp_path / "one/runs/a"
     assert reef_archive("gate", manifest, "--out", run).code == 0
-    second = simple(tmp_path / "two").write(predecessor={"path": "../run-one", "stage": "moe"})
-    answer = reef_archive("gate", second, "--out", tmp_path / "run-two", "--json")
+    second = simple(tmp_path / "two").write(predecessor={"path": "../one/runs/a", "stage": "moe"})
+    answer = reef_archive("gate", second, "--out", tmp_path / "two/runs/a", "--json")
     assert answer.code == 2
     assert "from a tree with changes" in answer.document["message"]
 
 
 def test_a_quick_predecessor_is_refused(tmp_path: Path, reef_archive: Command) -> None:
     first = simple(tmp_path / "one", quick=True)
-    assert reef_archive("gate", first.write(), "--out", tmp_path / "r", "--quick").code == 1
-    second = simple(tmp_path / "two").write(predecessor={"path": "../r", "stage": "moe"})
-    assert reef_archive("gate", second, "--out", tmp_path / "run-two").code == 2
+    assert reef_archive("gate", first.write(), "--out", tmp_path / "one/r", "--quick").code == 1
+    second = simple(tmp_path / "two").write(predecessor={"path": "../one/r", "stage": "moe"})
+    assert reef_archive("gate", second, "--out", tmp_path / "two/runs/a").code == 2
 
 
 def test_a_chain_report_alone_counts_when_its_digest_is_pinned(
@@ -272,12 +272,12 @@ def test_a_chain_report_alone_counts_when_its_digest_is_pinned(
     import hashlib
 
     first = simple(tmp_path / "one")
-    assert reef_archive("gate", first.write(), "--out", tmp_path / "r").code == 0
-    chain = (tmp_path / "r/chain.json").read_bytes()
+    assert reef_archive("gate", first.write(), "--out", tmp_path / "one/r").code == 0
+    chain = (tmp_path / "one/r/chain.json").read_bytes()
     (tmp_path / "chain.json").write_bytes(chain)
     pin = {"path": "../chain.json", "stage": "moe", "sha256": hashlib.sha256(chain).hexdigest()}
     second = simple(tmp_path / "two").write(predecessor=pin)
-    assert reef_archive("gate", second, "--out", tmp_path / "run-two").code == 0
+    assert reef_archive("gate", second, "--out", tmp_path / "two/runs/a").code == 0
 
 
 def test_two_runs_of_the_same_are_bitwise_identical(tmp_path: Path, reef_archive: Command) -> None:

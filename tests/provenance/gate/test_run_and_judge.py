@@ -17,7 +17,7 @@ Command = Callable[..., Any]
 @pytest.fixture
 def passed(tmp_path: Path, reef_archive: Command) -> Path:
     manifest = simple(tmp_path / "repo").write()
-    out = tmp_path / "run"
+    out = tmp_path / "repo/runs/a"
     answer = reef_archive("gate", manifest, "--out", out, "--json")
     assert answer.code == 0, answer
     return out
@@ -49,8 +49,9 @@ def test_judging_anew_passes_from_a_folder_and_after_it_was_moved(
     moved = tmp_path / "a" / "b" / "moved"
     shutil.copytree(passed, moved)
     answer = reef_archive("gate", moved, "--json")
-    assert answer.code == 0
-    assert any("SHA-256" in note for note in answer.document["notes"])
+    assert (answer.code, answer.document["verdict"]) == (1, "INCOMPLETE")
+    assert "its reference is not here" in answer.document["cells"][0]["reason"]
+    assert reef_archive("gate", moved, "--manifest", tmp_path / "repo/gate.json").code == 0
 
 
 def test_the_first_divergence_is_named_by_order_of_execution(
@@ -63,7 +64,7 @@ def test_the_first_divergence_is_named_by_order_of_execution(
         "lm_head.weight": f32(6.0),
     }
     gate.add("off", "x.safetensors", safetensors(off), safetensors(LAYERS))
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "run", "--json")
+    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--json")
     assert answer.code == 1
     drift = answer.document["first_drift"]
     assert {key: drift[key] for key in ("stage", "cell", "rank", "layer", "family", "node")} == {
@@ -99,7 +100,7 @@ def test_signed_zero_nan_payload_dtype_shape_and_names_count(
     given = {"a": base["a"]} if changed is None else base | changed
     gate = Gate(tmp_path / "repo")
     gate.add("cell", "x.safetensors", safetensors(given), safetensors(base))
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "run", "--json")
+    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--json")
     assert answer.code == 1
     assert said in answer.document["cells"][0]["reason"]
 
@@ -109,7 +110,7 @@ def test_tensors_in_another_order_are_equal_and_noted(
 ) -> None:
     gate = Gate(tmp_path / "repo")
     gate.add("cell", "x.safetensors", safetensors(LAYERS, {"a": "b"}), safetensors(LAYERS))
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "run", "--json")
+    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--json")
     assert answer.code == 0
     assert any("header or order" in note for note in answer.document["notes"])
 
@@ -119,7 +120,7 @@ def test_a_stored_verdict_that_was_flipped_does_not_help(
 ) -> None:
     gate = simple(tmp_path / "repo", ("same",))
     gate.add("off", "x.safetensors", safetensors({"a": f32(1.0)}), safetensors({"a": f32(2.0)}))
-    out = tmp_path / "run"
+    out = tmp_path / "repo/runs/a"
     assert reef_archive("gate", gate.write(), "--out", out).code == 1
     report = json.loads((out / "rank-0.json").read_bytes())
     for cell in report["cells"]:
@@ -198,14 +199,14 @@ def test_without_a_repository_it_is_incomplete(tmp_path: Path, reef_archive: Com
     gate = simple(tmp_path / "repo")
     manifest = gate.write()
     shutil.rmtree(tmp_path / "repo/.git")
-    answer = reef_archive("gate", manifest, "--out", tmp_path / "run", "--json")
+    answer = reef_archive("gate", manifest, "--out", tmp_path / "repo/runs/a", "--json")
     assert (answer.code, answer.document["verdict"]) == (1, "INCOMPLETE")
 
 
 def test_a_quick_subset_is_incomplete(tmp_path: Path, reef_archive: Command) -> None:
     gate = simple(tmp_path / "repo")
     gate.cells[0]["quick"] = True
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "run", "--quick", "--json")
+    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--quick", "--json")
     assert (answer.code, answer.document["verdict"]) == (1, "INCOMPLETE")
     assert [cell["status"] for cell in answer.document["cells"]] == ["passed", "skipped"]
 
@@ -214,7 +215,7 @@ def test_a_quick_subset_of_all_cells_is_still_incomplete(
     tmp_path: Path, reef_archive: Command
 ) -> None:
     gate = simple(tmp_path / "repo", quick=True)
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "run", "--quick", "--json")
+    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--quick", "--json")
     assert (answer.code, answer.document["verdict"]) == (1, "INCOMPLETE")
 
 
@@ -223,10 +224,10 @@ def test_a_topology_that_is_not_accepted_is_refused_before_anything_runs(
     flags: tuple[str, int], tmp_path: Path, reef_archive: Command
 ) -> None:
     manifest = simple(tmp_path / "repo").write()
-    answer = reef_archive("gate", manifest, "--out", tmp_path / "run", *flags, "--json")
+    answer = reef_archive("gate", manifest, "--out", tmp_path / "repo/runs/a", *flags, "--json")
     assert answer.code == 2
     assert "does not accept" in answer.document["message"]
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "repo/runs/a").exists()
 
 
 def test_a_report_of_another_topology_cannot_be_judged(passed: Path, reef_archive: Command) -> None:
@@ -245,10 +246,10 @@ def test_a_cell_that_vanished_from_the_manifest_fails(
     if pinned == "list":
         manifest = gate.write(pinned_ids=["first", "second"])
     edit(manifest, cells=gate.cells[:1])
-    answer = reef_archive("gate", manifest, "--out", tmp_path / "run", "--json")
+    answer = reef_archive("gate", manifest, "--out", tmp_path / "repo/runs/a", "--json")
     assert answer.code == 1
     assert answer.document["code"] == "VanishedCell"
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "repo/runs/a").exists()
 
 
 def test_a_run_of_another_manifest_than_the_one_beside_it_fails(
@@ -280,6 +281,6 @@ def test_a_finished_run_is_not_run_again_and_not_overwritten(
 def test_the_text_says_which_cell_and_why(tmp_path: Path, reef_archive: Command) -> None:
     gate = simple(tmp_path / "repo", ("same",))
     gate.add("off\x5b1]", "x.bin", b"abc", b"abd")
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "run")
+    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a")
     assert "First divergence: stage moe, cell off[1], rank 0, other, x." in answer.out
     assert answer.out.rstrip().endswith("FAILED: stage moe, 1 of 2 cells did not pass.")

@@ -168,3 +168,21 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="Cannot write"):
         put_files([NewFile(tmp_path / "a", b""), NewFile(tmp_path / "absent" / "b", b"")])
     assert _names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("ending", [".pub", ".pem", ".allowed_signers", ".minisign.pub", ".PUB"])
+def test_a_private_key_is_not_called_like_a_public_one(
+    tmp_path: Path, reef_archive: Command, ending: str
+) -> None:
+    answer = reef_archive("keygen", "--out", tmp_path / f"lab{ending}", "--identity", IDENTITY)
+    assert answer.code == 2 and "public key" in answer.err
+    assert _names(tmp_path) == set()
+
+
+def test_an_empty_passphrase_in_the_environment_is_refused(
+    tmp_path: Path, reef_archive: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REEFKIT_PASSPHRASE", "")
+    answer = reef_archive("keygen", "--out", tmp_path / "lab", "--identity", IDENTITY)
+    assert answer.code == 2 and "set, but empty" in answer.err
+    assert _names(tmp_path) == set()

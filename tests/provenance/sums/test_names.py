@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reefkit.provenance.sums.names import fault_in, is_portable, portability_fault
+from reefkit.errors import Unusable
+from reefkit.provenance.sums.names import fault_in, is_portable, portability_fault, size_fault
+from reefkit.provenance.sums.read import read_sums
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,28 @@ def test_a_portable_name_has_no_fault_and_stays_in_the_folder(name: str) -> None
     if fault_in(name) is None:
         assert not name.startswith("/")
         assert not {"", ".", ".."} & set(name.split("/"))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("a" * 4096, None),
+        ("a" * 4097, "longer than 4,096 bytes"),
+        ("\u00e9" * 2048, None),
+        ("\u00e9" * 2049, "longer than 4,096 bytes"),
+        ("\udc80" * 2000, "longer than 4,096 bytes"),
+        ("d/" * 256 + "f", None),
+        ("d/" * 257 + "f", "more than 256 folders deep"),
+    ],
+)
+def test_length_and_depth_are_bounded(name: str, fault: str | None) -> None:
+    assert size_fault(name) == fault
+    assert fault_in(name) == fault
+
+
+@pytest.mark.parametrize("line", ["{d}  {n}\n", "{d} *{n}\n"])
+@pytest.mark.parametrize("name", ["d/" * 257 + "f", "a" * 5000])
+def test_a_list_with_such_a_name_is_refused_in_every_dialect(line: str, name: str) -> None:
+    with pytest.raises(Unusable, match="which is") as caught:
+        read_sums(line.format(d="ab" * 32, n=name).encode(), "S")
+    assert len(caught.value.message) < 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -130,3 +131,13 @@ def test_a_chain_is_there_for_the_lists_folder_only(tmp_path: Path) -> None:
     folder = put(tmp_path / "p", {"a.txt": b"1", "SHA256SUMS": sums_by("sha256", {"a.txt": b"1"})})
     append(folder, Link("dump", [Artifact("a.txt", "0" * 64)]))
     assert tell(folder / "SHA256SUMS", integrity_only=True).verdict == "VERIFIED"
+
+
+@pytest.mark.parametrize("name", ["SHA256SUMS.sigstore.json", "model.sig"])
+def test_what_a_bundle_claims_and_nobody_checked_is_no_pass(name: str, tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    bundle = json.loads((folder / name).read_bytes())
+    bundle["verificationMaterial"]["tlogEntries"] = [{"logIndex": "1"}]
+    (folder / name).write_text(json.dumps(bundle))
+    told = tell(folder, trust(tmp_path, key()))
+    assert (told.verdict, told.kinds) == ("INCOMPLETE", {"not-checked"})
