@@ -63,6 +63,17 @@ class TensorEntry:
             "shape": list(self.shape),
         }
 
+    def to_text(self) -> str:
+        """Give the same as compact JSON: an encoder takes four times as long for many tensors."""
+        anchors = ",".join(
+            f'{{"hex":"{anchor.data.hex()}","offset":{anchor.offset}}}' for anchor in self.anchors
+        )
+        return (
+            f'{{"anchors":[{anchors}],"crc32":"{self.crc32}","dtype":{json.dumps(self.dtype)},'
+            f'"name":{json.dumps(self.name)},"offsets":[{self.begin},{self.end}],'
+            f'"sha256":"{self.sha256}","shape":[{",".join(map(str, self.shape))}]}}'
+        )
+
 
 @dataclass(frozen=True)
 class FileEntry:
@@ -133,7 +144,7 @@ class Manifest:
                 continue
             yield text[:-1] + b',"tensors": ['
             for place, tensor in enumerate(file.tensors):
-                yield (b",\n" if place else b"\n") + _compact(tensor.to_json())
+                yield (b",\n" if place else b"\n") + tensor.to_text().encode()
             yield b"]}"
         yield b'\n],\n"schema": ' + _compact(SCHEMA) + b',\n"tool": ' + _compact(dict(self.tool))
         yield b"\n}\n"

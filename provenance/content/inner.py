@@ -1,4 +1,4 @@
-"""What lies in one folder at the top of a container, as Finder, Explorer and GitHub zip a folder."""
+"""What lies in the one folder at the top of a zip, as Finder, Explorer and GitHub make them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ def inner_folder(content: Content, holds: Callable[[str], bool]) -> Content | No
     if len(tops) != 1:
         return None
     start = f"{tops.pop()}/"
-    own = {
-        name: each for each in content.members if (name := _within(start, each.name)) is not None
-    }
-    beside = {each.name: each for each in content.members if not each.name.startswith(start)}
+    own: dict[str, Member] = {}
+    beside: dict[str, Member] = {}
+    for each in content.members:
+        name = _within(start, each.name)
+        if name is None:
+            beside[each.name] = each
+        else:
+            own[name] = each
     if own.keys() & beside.keys() or any(_top(name) != _BESIDE for name in beside):
         return None
     if not any(map(holds, own)):
@@ -69,7 +73,8 @@ class InnerContent:
 
     def open(self, member: Member) -> AbstractContextManager[BinaryIO]:
         """Open a file as the whole content does. Raises what that raises."""
-        return self._whole.open(self._outer.get(member.name, member))
+        outer = self._outer.get(member.name)
+        return self._whole.open(outer or Member(self._start + member.name, member.kind))
 
     def _renamed(self, finding: Finding) -> Finding:
         within = None if finding.path is None else _within(self._start, finding.path)

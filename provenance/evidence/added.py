@@ -32,6 +32,7 @@ from .package_names import MANIFEST
 
 _MOST_TOLD = 5
 
+
 def added_files(
     manifest: Manifest,
     custody: bytes,

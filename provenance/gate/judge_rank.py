@@ -120,7 +120,8 @@ def judge_recorded(
     """Judge a recorded cell anew. What the record says was wrong never becomes a pass.
 
     Its references must be here, pinned by the manifest, or the record itself `pinned`; and they
-    must be those that were compared with when it ran. Raises nothing for what cannot be read: that is a failure of the cell.
+    must be those that were compared with when it ran. Raises nothing for what cannot be read: that
+    is a failure of the cell.
     """
     files = files_of(cell.id)
     said = printable(recorded.reason or "no reason is given")

@@ -2,14 +2,16 @@
 
 The names are those of Hugging Face, Megatron-Core, vLLM and of captured activations: a layer is the
 number after `layers`, `layer`, `h`, `blocks` or `block`; the families and what belongs to them are
-the table below, tried from its top; within a layer they are computed in `_ORDER`.
+the table below, tried from its top; the order of execution is in `forward_order`.
 """
 
 from __future__ import annotations
 
 import re
 
-from .model import Place
+from .forward_order import forward_order, has_layer
+from .model import Difference, Place
+from .patterns import natural
 
 _LAYER = re.compile(
     r"(?:^|[._/\-])(?:layers?|h|blocks?|decoder_layers?)[._\-]?(\d{1,6})(?=[._/\-]|$)"
@@ -36,30 +38,6 @@ _FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = (
                              r"tok_embeddings|lm_head|output_layer|embed|logits)$")),
 )  # fmt: skip
 
-# What is computed first in a layer: a name with one of these words stands where the word does.
-_ORDER = (
-    "embed_tokens", "embedding", "embeddings", "word_embeddings", "wte", "tok_embeddings",
-    "input", "hidden_in", "input_layernorm", "input_norm", "ln_1", "attention_norm",
-    "qkv", "qkv_proj", "linear_qkv", "query_key_value", "in_proj_qkvz", "in_proj_ba",
-    "q_a_proj", "q_a_layernorm", "q_b_proj", "q_proj", "query", "kv_a_proj_with_mqa",
-    "kv_a_layernorm", "kv_b_proj", "k_proj", "key", "v_proj", "value", "conv1d",
-    "q_norm", "k_norm", "rotary_emb", "rope", "core_attention", "sdpa", "gdn",
-    "o_proj", "linear_proj", "attn_out", "self_attn", "self_attention", "linear_attn",
-    "attention", "attn", "mixer",
-    "post_attention_layernorm", "pre_mlp_layernorm", "ln_2", "ffn_norm", "post_attention_norm",
-    "router", "gate", "topk", "experts", "local_experts",
-    "gate_up_proj", "gate_proj", "w1", "linear_fc1", "fc1", "up_proj", "w3", "act", "swiglu",
-    "down_proj", "w2", "linear_fc2", "fc2",
-    "shared_expert", "shared_experts", "shared_expert_gate", "mlp", "moe", "block_sparse_moe",
-    "ffn", "feed_forward", "post_feedforward_layernorm", "hidden_out", "residual",
-    "norm", "final_layernorm", "final_norm", "ln_f", "lm_head", "output_layer", "logits",
-)  # fmt: skip
-_RANK = {word: index for index, word in enumerate(_ORDER)}
-_BEFORE_LAYERS = frozenset(
-    "embed_tokens embedding embeddings word_embeddings wte wpe tok_embeddings embed".split()
-)
-
-
 def place_of(name: str) -> Place:
     """Read layer, family and node from a tensor's name.
 
@@ -72,23 +50,23 @@ def place_of(name: str) -> Place:
     return Place(int(layer.group(1)) if layer else None, _family(parts), _node(tail, parts))
 
 
-def order_within(name: str) -> tuple[int, int, int, int, str]:
-    """Give a key that sorts tensors of one artifact as a forward pass computes them.
+def order_within(name: str) -> tuple[tuple[int, ...], str]:
+    """Give a key that sorts tensors of one artifact as a forward pass computes them."""
+    return forward_order(name), name
 
-    Embeddings come before the layers, whatever else has no layer after them; then the number of
-    the layer, the table's order within it, the number of the expert, the name.
+
+def order_of(one: Difference) -> tuple[tuple[int, ...], int, tuple[tuple[int, str], ...], str]:
+    """Give a key that sorts the differences of one cell, over all ranks, as they came about.
+
+    First by what the names of tensor and artifact say of the order in the model; where they say
+    nothing, by the artifacts' places in the cell, which count for one rank only, then their names.
     """
-    layer = _LAYER.search(name)
-    parts = _parts(name[layer.end() :] if layer else name)
-    expert = _EXPERT.search(name)
-    stage = 1 if layer else 0 if _BEFORE_LAYERS.intersection(parts) else 2
-    known = [_RANK[part] for part in parts if part in _RANK]
-    number = int(layer.group(1)) if layer else 0
-    # The last word is the most exact one: `self_attn.q_proj` stands where `q_proj` does. Experts
-    # are one step, in which each is computed after the other.
-    within = _RANK["experts"] if expert else known[-1] if known else len(_ORDER)
-    inner = int(expert.group(1)) * (len(_ORDER) + 1) + (known[-1] if known else 0) if expert else 0
-    return stage, number, within, inner, name
+    stem = one.artifact.rsplit(".", 1)[0]
+    tensor = one.tensor or ""
+    name = tensor if has_layer(tensor) else f"{stem}.{tensor}" if tensor else stem
+    steps = forward_order(one.artifact)[:2]
+    order = max(steps, forward_order(name)[:2]), forward_order(name)[2:]
+    return (*order[0], *order[1]), one.position, natural(one.artifact), tensor
 
 
 def _parts(text: str) -> list[str]:

@@ -249,6 +249,7 @@ def _record(chain: ChainReport, data: bytes) -> PredecessorRecord:
 def _refused(pin: PredecessorPin, fault: str) -> PredecessorRefused:
     return PredecessorRefused(
         f"The stage `{printable(pin.stage)}` before this one {fault}.",
-        remedy="Let it pass first, from a clean tree, and name it with --predecessor. Its references "
-        f"must lie beside its manifest, above its run; else pin the SHA-256 of its {CHAIN_NAME}.",
+        remedy="Let it pass first, from a clean tree, and name it with --predecessor. Its run must "
+        "lie below its manifest, beside which the references lie; else pin the SHA-256 of its "
+        f"{CHAIN_NAME}.",
     )

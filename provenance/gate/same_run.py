@@ -61,7 +61,7 @@ def _described(run: Provenance, record: RunRecord | None) -> Iterator[tuple[str,
     yield "`dirty`", run.dirty
     if record is not None:
         yield "the digest of its changes", record.diff_sha256
-        yield "what it measured", sorted(each.sha256 for each in record.inputs)
+        yield "what it measured", list[Json](sorted(each.sha256 for each in record.inputs))
         yield "the tool", dict(record.tool)
         before = record.predecessor
         yield "the run before", None if before is None else before.id

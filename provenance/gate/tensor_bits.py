@@ -43,11 +43,11 @@ def compare_bits(name: str, artifact: Readable, reference: Readable) -> Comparis
     differences are listed. Raises what reading the sources raises.
     """
     try:
-        ours = layout(artifact)
+        ours = _layout(artifact)
     except NotLaidOut as error:
         return Comparison((Difference(name, None, f"cannot be read: {error}"),))
     try:
-        theirs = layout(reference)
+        theirs = _layout(reference)
     except NotLaidOut as error:
         return Comparison((Difference(name, None, f"the reference cannot be read: {error}"),))
     if ours is not None and theirs is not None:
@@ -58,6 +58,17 @@ def compare_bits(name: str, artifact: Readable, reference: Readable) -> Comparis
     if (ours is None) != (theirs is None):
         return Comparison((Difference(name, None, "is of another format than the reference"),))
     return Comparison((_bytes(name, artifact, reference),))
+
+
+def _layout(source: Readable) -> tuple[Span, ...] | None:
+    """Give the tensors of a file. Raises NotLaidOut, also for headers that Python cannot evaluate.
+
+    A NumPy header is a literal of Python: a list as a key is no value, a number may be too large.
+    """
+    try:
+        return layout(source)
+    except (TypeError, ValueError, ArithmeticError, SyntaxError, RecursionError, MemoryError):
+        raise NotLaidOut("its header cannot be evaluated") from None
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,9 @@ def judge(
 
     `manifest` says where the manifest, and with it the references, lies now; without it they are
     looked for in a folder above `target` only. `predecessor` says where the stage before lies.
-    Nothing that is not here passes unless the manifest pins its SHA-256. Reports without a manifest are told as claims, which are no pass. Raises
-    Unusable for what cannot be judged: no reports, one that is cut short, a topology that is not
-    accepted.
+    Nothing that is not here passes unless the manifest pins its SHA-256. Reports without a
+    manifest are told as claims, which are no pass. Raises Unusable for what cannot be judged: no
+    reports, one that is cut short, a topology that is not accepted.
     """
     from ..content.open import open_content
 

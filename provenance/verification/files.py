@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ _MANIFEST_LIMIT = 256 << 20
 # Looking for renamed files reads what nothing asked for: only so many, only so much.
 _MOST_EXTRA = 1000
 _MOST_EXTRA_BYTES = 4 << 30
-# An explanation may take two seconds; when everything is wrong, the first ones tell why.
-_SECONDS_TO_EXPLAIN = 20.0
 _SAME = 8
 
 
@@ -136,7 +133,7 @@ def _mismatches(
 ) -> list[Finding]:
     if not wrong:
         return []
-    from ..diagnosis.diagnose import diagnose
+    from ..diagnosis.diagnose import Diagnoses
     from ..diagnosis.known import Known
 
     by_digest: dict[str, tuple[str, ...]] = {}
@@ -145,15 +142,9 @@ def _mismatches(
         if len(names) < _SAME:
             by_digest[line.digest] = (*names, line.name)
     known = Known(by_digest, on_disk, _manifest(package, good))
-    end = time.monotonic() + _SECONDS_TO_EXPLAIN
+    diagnoses = Diagnoses(package.content, known)
     return [
-        Finding(
-            FindingKind.MISMATCH,
-            pair.member.name,
-            diagnose(package.content, pair.member, line, known)
-            if time.monotonic() < end
-            else "Its bytes are other ones than those listed; why was not looked into any more.",
-        )
+        Finding(FindingKind.MISMATCH, pair.member.name, diagnoses.of(pair.member, line))
         for pair, _, line in wrong
     ]
 

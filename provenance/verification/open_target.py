@@ -57,7 +57,7 @@ def _file(stack: ExitStack, path: Path) -> Package:
         from ..content.zip_read import ZipContent
 
         zipped = stack.enter_context(ZipContent(path))
-        return Package.of(zipped, container=os.fspath(path))
+        return Package.of(_below_one_folder(zipped), container=os.fspath(path))
     folder, name = path.parent, _member_name(path.name)
     if _MODEL.fullmatch(name):
         return _folder(folder)
@@ -72,6 +72,21 @@ def _file(stack: ExitStack, path: Path) -> Package:
 
         return Package.of(SingleFile(path), base=os.fspath(folder), bundle=name)
     return _list(path, folder, name)
+
+
+def _below_one_folder(content: Content) -> Content:
+    """Take the one folder around everything away, where the list lies in it and not at the top."""
+    from ..content.inner import inner_folder
+
+    if any(_is_list(member.name) for member in content.members):
+        return content
+    return inner_folder(content, _is_list) or content
+
+
+def _is_list(name: str) -> bool:
+    from .listing import is_list_name
+
+    return "/" not in name and (is_list_name(name) or _MODEL.fullmatch(name) is not None)
 
 
 def _refuse_signatures(path: Path) -> None:
@@ -195,7 +210,7 @@ def _blob(stack: ExitStack, repository: Path, revision: str, path: str) -> Packa
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "blob.zip"
         with open(copy, "xb") as file:
             shutil.copyfileobj(blob, file, 1 << 20)
-        zipped = stack.enter_context(ZipContent(copy))
+        zipped = _below_one_folder(stack.enter_context(ZipContent(copy)))
         return Package.of(zipped, container=path, revision=printable(f"{revision}:{path}"))
 
 

@@ -20,7 +20,7 @@ from victims import Answer, write_checkpoint
 from reefkit.errors import Unusable
 from reefkit.provenance.content.folder import FolderContent
 from reefkit.provenance.manifest import build_manifest
-from reefkit.records.manifest import read_manifest
+from reefkit.records.manifest import Anchor, TensorEntry, read_manifest
 from reefkit.recover.fingerprint import Fingerprint, fingerprint
 from reefkit.recover.formats.safetensors import parse_header, write_header
 from reefkit.recover.repair.known_headers import from_manifest
@@ -250,3 +250,12 @@ def test_a_manifest_with_any_value_is_read_or_refused(key: str, value: object) -
         read_manifest(json.dumps(document).encode(), "manifest.json")
     except Unusable as error:
         assert error.message.startswith("manifest.json ")
+
+
+@given(st.text(max_size=20), st.lists(st.integers(0, 1 << 40), max_size=4), st.integers(0, 2))
+@settings(max_examples=60, deadline=None)
+def test_a_tensor_is_written_as_its_json(name: str, shape: list[int], anchors: int) -> None:
+    kept = tuple(Anchor(64 * i, bytes(range(64))) for i in range(anchors))
+    entry = TensorEntry(name, "BF16", tuple(shape), 0, 9, "a" * 64, "0" * 8, kept)
+    expected = json.dumps(entry.to_json(), sort_keys=True, separators=(",", ":"))
+    assert entry.to_text() == expected

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from reefkit.provenance.content.members import MemberKind
+from reefkit.provenance.content.members import Content, MemberKind
 from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.content.zip_write import ZipMember, write_zip
 
@@ -22,7 +22,7 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def contents(zip_content: ZipContent) -> dict[str, bytes]:
+def contents(zip_content: Content) -> dict[str, bytes]:
     """Read all files of a zip."""
     found: dict[str, bytes] = {}
     for member in zip_content.members:

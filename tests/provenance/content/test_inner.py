@@ -42,7 +42,7 @@ def test_what_finder_adds_stays_a_member(tmp_path: Path) -> None:
     beside = Piece(b"__MACOSX/ev/._a", b"fork")
     found = inner(tmp_path / "z", Piece(b"ev/SHA256SUMS"), Piece(b"ev/a"), beside)
     assert names(found) == [SUMS, "__MACOSX/ev/._a", "a"]
-    assert contents(found)["__MACOSX/ev/._a"] == b"fork"  # type: ignore[index, arg-type]
+    assert found is not None and contents(found)["__MACOSX/ev/._a"] == b"fork"
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,9 @@ def test_a_file_that_is_not_what_a_stage_left_is_not_packed(
     (run / "adapter_model.safetensors").write_bytes(data[:-1] + b"?")
     answer = packed(reef_archive, run, tmp_path / "e.zip", "--unsigned")
     assert (answer.code, answer.document["code"]) == (1, "DoesNotHold")
-    assert f"adapter_model.safetensors: It is not what stage `{stage}`" in answer.document["message"]
+    assert (
+        f"adapter_model.safetensors: It is not what stage `{stage}`" in answer.document["message"]
+    )
     assert not (tmp_path / "e.zip").exists()
     (run / "custody.jsonl").rename(run / "custody.broken.jsonl")
     assert packed(reef_archive, run, tmp_path / "e.zip", "--unsigned").code == 0

@@ -65,7 +65,9 @@ def test_reports_of_two_environments_are_merged(tmp_path: Path, reef_archive: Co
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ENVIRONMENT", name)
             assert reef_archive("gate", manifest, "--out", tmp_path / "repo/runs" / name).code == 1
-    answer = reef_archive("gate", tmp_path / "repo/runs/a", "--merge", tmp_path / "repo/runs/b", "--json")
+    answer = reef_archive(
+        "gate", tmp_path / "repo/runs/a", "--merge", tmp_path / "repo/runs/b", "--json"
+    )
     assert answer.code == 0, answer.document["reasons"]
     assert answer.document["passed_in"] == {"first": ["a"], "second": ["b"]}
 

@@ -206,16 +206,18 @@ def test_real_runs_in_two_environments_are_merged_and_a_changed_artifact_is_seen
     manifest = gate.write()
     for engine in ("vllm", "sglang"):
         monkeypatch.setenv("ENGINE", engine)
-        assert reef_archive("gate", manifest, "--out", tmp_path / "runs" / engine).code == 1
+        assert reef_archive("gate", manifest, "--out", tmp_path / "repo/runs" / engine).code == 1
 
     def merged() -> Any:
-        return merge([judge_environment(each, tmp_path / each) for each in ("vllm", "sglang")])
+        return merge(
+            [judge_environment(each, tmp_path / "repo/runs" / each) for each in ("vllm", "sglang")]
+        )
 
     found = merged()
     assert found.chain.reasons == ()
     assert found.chain.verdict is GateVerdict.PASSED
     assert found.sources == {"vllm": ("vllm",), "sglang": ("sglang",)}
-    artifact = next((tmp_path / "sglang").glob("cells/sglang/rank-0/x.safetensors"))
+    artifact = next((tmp_path / "repo/runs/sglang").glob("cells/sglang/rank-0/x.safetensors"))
     artifact.chmod(0o644)
     artifact.write_bytes(artifact.read_bytes()[:-1] + b"\x01")
     assert merged().chain.verdict is GateVerdict.FAILED

@@ -206,7 +206,9 @@ def test_without_a_repository_it_is_incomplete(tmp_path: Path, reef_archive: Com
 def test_a_quick_subset_is_incomplete(tmp_path: Path, reef_archive: Command) -> None:
     gate = simple(tmp_path / "repo")
     gate.cells[0]["quick"] = True
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--quick", "--json")
+    answer = reef_archive(
+        "gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--quick", "--json"
+    )
     assert (answer.code, answer.document["verdict"]) == (1, "INCOMPLETE")
     assert [cell["status"] for cell in answer.document["cells"]] == ["passed", "skipped"]
 
@@ -215,7 +217,9 @@ def test_a_quick_subset_of_all_cells_is_still_incomplete(
     tmp_path: Path, reef_archive: Command
 ) -> None:
     gate = simple(tmp_path / "repo", quick=True)
-    answer = reef_archive("gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--quick", "--json")
+    answer = reef_archive(
+        "gate", gate.write(), "--out", tmp_path / "repo/runs/a", "--quick", "--json"
+    )
     assert (answer.code, answer.document["verdict"]) == (1, "INCOMPLETE")
 
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from verifiable import FILES, add_signature, key, package, put, signer_of, tell, trust
+from verifiable import FILES, add_signature, key, package, put, signer_of, tell, trust, zipped
 
 from reefkit.errors import Unusable
 from reefkit.provenance.custody.statements import loose_statement
@@ -141,3 +141,17 @@ def test_what_a_bundle_claims_and_nobody_checked_is_no_pass(name: str, tmp_path:
     (folder / name).write_text(json.dumps(bundle))
     told = tell(folder, trust(tmp_path, key()))
     assert (told.verdict, told.kinds) == ("INCOMPLETE", {"not-checked"})
+
+
+def test_a_zip_with_one_folder_around_everything_is_verified(tmp_path: Path) -> None:
+    folder = package(tmp_path / "run-16")
+    files = {
+        f"run-16/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    signers = trust(tmp_path, key())
+    told = tell(zipped(tmp_path / "a.zip", files), signers)
+    assert (told.verdict, told.kinds) == ("VERIFIED", {"dialect"})
+    told = tell(zipped(tmp_path / "b.zip", {**files, "__MACOSX/._x": b"1"}), signers)
+    assert (told.verdict, "extra" in told.kinds) == ("FAILED", True)
