@@ -68,4 +68,6 @@ def _sentence(chain: ChainReport, of_cells: int, tests: int) -> str:
         what = counted(compared, "artifact") + " bitwise equal" if compared else "nothing compared"
         what += f", {counted(tests, 'test')} passed" if tests else ""
         return f"{chain.verdict.value}: stage {stage}, {cells} on {ranks}, {what}."
+    if not of_cells:
+        return f"{chain.verdict.value}: stage {stage}, no cell failed, but the run does not count."
     return f"{chain.verdict.value}: stage {stage}, {of_cells} of {cells} did not pass."

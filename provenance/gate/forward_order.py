@@ -166,8 +166,8 @@ def _inside(tail: list[str], expert: int) -> tuple[int, int, int, int]:
     opened = [_IN_LAYER[word] for word in tail if word in _IN_LAYER]
     block = opened[0] if opened else None
     if block is None:
-        leaf = next((word for word in reversed(tail) if word in {**_IN_ATTENTION, **_IN_MLP}), "")
-        block = _ATTENTION if leaf in _IN_ATTENTION else _MLP if leaf else _OTHER
+        known = [word for word in tail if word in _IN_ATTENTION or word in _IN_MLP]
+        block = _OTHER if not known else _ATTENTION if known[-1] in _IN_ATTENTION else _MLP
     if block not in (_ATTENTION, _CROSS, _MLP):
         known = [word for word in tail if word in _IN_LAYER]
         place = list(_IN_LAYER).index(known[-1]) if known else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -199,16 +199,18 @@ def _config(said: Fields) -> dict[str, Json]:
 def _cells(given: Sequence[Fields]) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     folded: set[str] = set()
+    earlier: dict[str, None] = {}
     for each in given:
-        cell = _cell(each, [cell.id for cell in cells])
+        cell = _cell(each, earlier)
         if cell.id.casefold() in folded:
             raise each.fault(f"has the id `{cell.id}` of another cell")
         folded.add(cell.id.casefold())
+        earlier[cell.id] = None
         cells.append(cell)
     return tuple(cells)
 
 
-def _cell(said: Fields, earlier: Sequence[str]) -> Cell:
+def _cell(said: Fields, earlier: Collection[str]) -> Cell:
     name = said.text("id")
     if not _ID.fullmatch(name):
         raise said.fault("has an `id` that cannot name a folder (letters, digits, `._+=,@[]-`)")
@@ -242,7 +244,7 @@ def _cell(said: Fields, earlier: Sequence[str]) -> Cell:
     return cell
 
 
-def _reference(said: Fields, earlier: Sequence[str]) -> Reference:
+def _reference(said: Fields, earlier: Collection[str]) -> Reference:
     value = said.required("reference")
     if value == "none":
         return Reference()

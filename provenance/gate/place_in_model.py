@@ -38,6 +38,7 @@ _FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = (
                              r"tok_embeddings|lm_head|output_layer|embed|logits)$")),
 )  # fmt: skip
 
+
 def place_of(name: str) -> Place:
     """Read layer, family and node from a tensor's name.
 

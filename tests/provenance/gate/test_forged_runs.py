@@ -241,7 +241,7 @@ def test_a_predecessor_without_its_references_counts_only_when_it_is_pinned(
 def test_many_cells_and_absent_ranks_are_judged_at_once_and_said_in_one_sentence(
     tmp_path: Path, reef_archive: Command
 ) -> None:
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"id": f"c{n}", "command": ["x"], "artifacts": [], "reference": "none"} for n in range(2000)
     ]
     gate = Gate(tmp_path, cells)

@@ -80,8 +80,12 @@ def test_a_run_in_a_zip_is_judged_and_compared(
         for path in sorted(path for path in passed.rglob("*") if path.is_file()):
             made.write(path, f"deep/{path.relative_to(passed)}")
     assert reef_archive("gate", package, "--manifest", tmp_path / "repo/gate.json").code == 0
-    answer = reef_archive("gate", passed, "--against", package, "--json")
+    manifest, later = tmp_path / "repo/gate.json", tmp_path / "repo/runs/later"
+    assert reef_archive("gate", manifest, "--out", later).code == 0
+    options = ["--against", package, "--manifest", manifest, "--json"]
+    answer = reef_archive("gate", later, *options)
     assert (answer.code, answer.document["against"]["identical"]) == (0, 2)
+    assert reef_archive("gate", passed, *options).code == 1  # the package is this run
 
 
 def test_the_public_chain_report_is_read_and_is_a_claim(

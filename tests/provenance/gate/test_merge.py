@@ -111,12 +111,32 @@ def test_a_failure_anywhere_fails_and_only_a_pass_passes(one: CellStatus, two: C
     assert merged.chain.passed == (not merged.chain.reasons)
 
 
-def test_merging_twice_the_same_changes_nothing() -> None:
+def test_a_copy_is_no_other_environment() -> None:
     for status in CellStatus:
         one = environment("x", {"a": status, "b": PASSED})
         merged = merge([one, replace(one, name="y")])
-        assert merged.chain.verdict is one.chain.verdict
-        assert any("same execution" in note for note in merged.chain.notes)
+        wanted = GateVerdict.FAILED if status is FAILED else GateVerdict.INCOMPLETE
+        assert merged.chain.verdict is wanted
+        assert any("same execution" in reason for reason in merged.chain.reasons)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "passes"),
+    [
+        ({None}, {None}, True), ({"a"}, {"a"}, True), ({"a"}, {"b"}, False),
+        ({"a"}, {None}, False), ({""}, {""}, False), ({"a", "b"}, {"a"}, False),
+    ],
+)  # fmt: skip
+def test_environments_ran_with_the_same_changes(
+    one: set[str | None], other: set[str | None], passes: bool
+) -> None:
+    merged = merge(
+        [
+            replace(environment("x", {"a": PASSED}), changes=frozenset(one)),
+            replace(environment("y", {"a": PASSED}), changes=frozenset(other)),
+        ]
+    )
+    assert merged.chain.passed is passes
 
 
 @pytest.mark.parametrize(
@@ -203,8 +223,8 @@ def test_real_runs_in_two_environments_are_merged_and_a_changed_artifact_is_seen
     for cell in ("vllm", "sglang"):
         command = f'test "$ENGINE" = {cell} || exit 77; cp -r given/{cell}/. "$REEFKIT_GATE_OUT"'
         gate.add(cell, "x.safetensors", safetensors(LAYERS), command=["sh", "-c", command])
-    manifest = gate.write()
-    for engine in ("vllm", "sglang"):
+    manifest, engines = gate.write(), ("vllm", "sglang")
+    for engine in engines:
         monkeypatch.setenv("ENGINE", engine)
         assert reef_archive("gate", manifest, "--out", tmp_path / "repo/runs" / engine).code == 1
 

@@ -95,7 +95,8 @@ ORDERS = {
     "t5": [
         "encoder.block.0.layer.0.layer_norm.weight",
         "encoder.block.0.layer.0.SelfAttention.q.weight",
-        "encoder.block.0.layer.0.SelfAttention.o.weight", "encoder.block.0.layer.1.layer_norm.weight",
+        "encoder.block.0.layer.0.SelfAttention.o.weight",
+        "encoder.block.0.layer.1.layer_norm.weight",
         "encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
         "encoder.block.0.layer.1.DenseReluDense.wo.weight", "decoder.block.0.layer.0.layer_norm",
     ],
@@ -156,7 +157,7 @@ def test_families_of_models_are_in_order_of_execution(family: str) -> None:
         (("layer-1.safetensors", "q_proj", 1), ("layer-3.safetensors", "q_proj", 0)),
         (("attn-3.bin", "layers.3.mlp.up_proj", 5), ("b.bin", "layers.5.self_attn.q_proj", 0)),
         (("zz.bin", None, 0), ("aa.bin", None, 1)),  # no name tells: as they are listed
-        (("prefill.safetensors", "layers.9.q_proj", 1), ("decode.safetensors", "layers.0.q_proj", 0)),
+        (("prefill.bin", "layers.9.q_proj", 1), ("decode.bin", "layers.0.q_proj", 0)),
         (("step-2/x.safetensors", "lm_head", 1), ("step-10/x.safetensors", "embed_tokens", 0)),
     ],
 )  # fmt: skip
