@@ -6,10 +6,7 @@ import hashlib
 import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, BinaryIO
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from typing import BinaryIO, cast
 
 
 class HashedSource(io.RawIOBase):
@@ -34,9 +31,9 @@ class HashedSource(io.RawIOBase):
         """Tell that it can be read."""
         return True
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: object, /) -> int:
         """Read on. Raises what `changed` gives at the end of a file with another digest."""
-        view = memoryview(buffer)
+        view = memoryview(cast("bytearray", buffer))
         block = self._file.read(len(view))
         view[: len(block)] = block
         self._digest.update(block)

@@ -1,7 +1,8 @@
 """Fold what all ranks did into one verdict, and find the first divergence.
 
-First is by order of execution: the order of the cells in the manifest, of the artifacts in the
-cell, of the layers, of what is computed within a layer (`place_in_model`), then the rank.
+First is by order of execution: the order of the cells in the manifest, of the model over all ranks
+(`place_in_model`: towers, layers, what is computed within a layer), of the artifacts in the cell
+where their names say nothing of it, then the rank.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ...records.names import printable
 from ..finding import Finding, Gravity
 from .model import CellResult, CellStatus, ChainCell, Drift, GateVerdict
-from .place_in_model import order_within
+from .place_in_model import order_of
 
 _WORST = (
     CellStatus.FAILED,
@@ -124,14 +125,14 @@ def first_drift(
     """Find the first divergence; None when there is none."""
     for each in ids:
         found = [
-            ((one.position, order_within(one.tensor or one.artifact), rank), one)
+            ((order_of(one), rank), one)
             for rank, cells in results.items()
             if each in cells
             for one in cells[each].differences
         ]
         if not found:
             continue
-        (_, _, rank), first = min(found, key=lambda one: one[0])
+        (_, rank), first = min(found, key=lambda one: one[0])
         place = first.place
         return Drift(
             stage=stage,
