@@ -13,7 +13,7 @@ from .files import Files, read_small
 from .manifest import Cell
 from .model import ArtifactRecord, CellResult, CellStatus, Difference, Place
 from .patterns import STATUS_FILE, filled, matching
-from .place_in_model import place_of
+from .place_in_model import order_of, place_of
 from .references import Reference
 from .tensor_bits import compare_bits
 
@@ -168,7 +168,7 @@ def _compare(
     )
     if not differences:
         return replace(result, status=CellStatus.PASSED)
-    first = min(differences, key=lambda one: one.position)
+    first = min(differences, key=order_of)
     return replace(result, reason=_sentence(first, len(differences)))
 
 

@@ -133,13 +133,12 @@ def _start(plan: Plan, before: Before | None) -> OpenRun:
 
 
 def _ending(report: RankReport) -> tuple[RunStatus, str | None]:
-    """Say how the run ended: as its worst cell did."""
+    """Say how the run ended: as its worst cells did, all of which are named."""
     for status in (CellStatus.FAILED, CellStatus.UNAVAILABLE, CellStatus.SKIPPED):
-        for cell in report.cells:
-            if cell.status is status:
-                failed = status is CellStatus.FAILED
-                reason = f"cell {cell.id}: {cell.reason}"
-                return RunStatus.FAILED if failed else RunStatus.UNAVAILABLE, reason
+        found = [f"cell {each.id}: {each.reason}" for each in report.cells if each.status is status]
+        if found:
+            failed = status is CellStatus.FAILED
+            return RunStatus.FAILED if failed else RunStatus.UNAVAILABLE, "; ".join(found)
     return RunStatus.PASSED, None
 
 
