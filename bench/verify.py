@@ -15,7 +15,7 @@ SMALL_FLOOR = Floor(2.0)
 LARGE_FLOOR = Floor(1 / 0.9, 0.3)  # and the start of a command
 OTHER_FLOOR = Floor(1.0)
 BIN = Path(sys.executable).parent
-VERIFY = [BIN / "reef-archive", "verify", "--integrity-only", "--quiet"]
+VERIFY: list[str | Path] = [BIN / "reef-archive", "verify", "--integrity-only", "--quiet"]
 
 
 def main() -> int:

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reefkit.provenance.finding import FindingKind as Kind
+from zip_builder import REGULAR, Piece, build, directory_entry, local_header
 
-from .zip_builder import REGULAR, Piece, build, directory_entry, local_header
+from reefkit.provenance.finding import FindingKind as Kind
 
 A, B = Piece(b"a.txt", b"alpha\n"), Piece(b"b.txt", b"beta\n")
 UTF8 = 0x800

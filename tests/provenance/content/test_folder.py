@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from zips import zipped
 
 from reefkit.errors import NotPermitted, ReefError, Unusable
 from reefkit.provenance.content import folder_access
@@ -20,8 +21,6 @@ from reefkit.provenance.content.folder import FolderContent
 from reefkit.provenance.content.members import Member, MemberKind
 from reefkit.provenance.content.open import open_content
 from reefkit.provenance.finding import FindingKind
-
-from ...support.zips import zipped
 
 
 @pytest.fixture(params=["by handle", "by path"])

@@ -6,15 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from zip_builder import Piece, build
+from zips import contents
 
 from reefkit.provenance.content.inner import inner_folder
 from reefkit.provenance.content.zip_end import read_end
 from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.content.zip_source import ZipSource
 from reefkit.provenance.finding import FindingKind
-
-from ...support.zip_builder import Piece, build
-from ...support.zips import contents
 
 FILES = {"SHA256SUMS": b"x" * 70, "a/run.sh": b"echo\n" * 900, "a/b/ü.bin": bytes(range(256))}
 

@@ -10,13 +10,12 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hostile_zips import HOSTILE
 
 from reefkit.errors import ReefError, Unusable
 from reefkit.provenance.content.members import MemberKind
 from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.finding import Finding, FindingKind, Gravity
-
-from ...support.hostile_zips import HOSTILE
 
 
 def looked_at(path: Path) -> tuple[Finding, ...]:

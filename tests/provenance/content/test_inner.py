@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from zip_builder import Piece, build
+from zips import contents
 
 from reefkit.errors import Unusable
 from reefkit.provenance.content.inner import inner_folder
 from reefkit.provenance.content.members import Content, Member
 from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.finding import FindingKind
-
-from ...support.zip_builder import Piece, build
-from ...support.zips import contents
 
 SUMS = "SHA256SUMS"
 

@@ -7,12 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from zip_builder import Piece, build
 
 from reefkit.provenance.content.members import MemberKind
 from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.finding import FindingKind
-
-from ...support.zip_builder import Piece, build
 
 
 def seen(path: Path, external: int, system: int = 3, name: bytes = b"a") -> ZipContent:

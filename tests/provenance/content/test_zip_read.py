@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zip_builder import Piece, build
+from zips import contents, read_zip, zipped
 
 from reefkit.errors import NotPermitted, ReefError, Unusable
 from reefkit.provenance.content import zip_checksum
@@ -27,9 +29,6 @@ from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.content.zip_source import ZipSource
 from reefkit.provenance.content.zip_streams import ZipFault
 from reefkit.provenance.finding import FindingKind, Gravity
-
-from ...support.zip_builder import Piece, build
-from ...support.zips import contents, read_zip, zipped
 
 FILES = {"SHA256SUMS": b"x" * 70, "logs/ü.txt": "grün\n".encode(), "model.bin": bytes(range(99))}
 needs_zip = pytest.mark.skipif(shutil.which("zip") is None, reason="zip is not installed")

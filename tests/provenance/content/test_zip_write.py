@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zips import contents, member_of, zipped
 
 from reefkit.errors import DoesNotHold, Unusable
 from reefkit.provenance.content.folder import FolderContent
@@ -23,8 +24,6 @@ from reefkit.provenance.content.members import Member
 from reefkit.provenance.content.zip_read import ZipContent
 from reefkit.provenance.content.zip_write import ZipMember, write_zip
 from reefkit.provenance.finding import FindingKind
-
-from ...support.zips import contents, member_of, zipped
 
 FILES = {"a.txt": b"alpha\n", "b/c.bin": bytes(range(256)), "b/ü.txt": b"", "z": b"z"}
 SCRIPT = """

@@ -167,14 +167,18 @@ def test_ranks_of_different_environments_are_not_one_run(
     gate = simple(tmp_path)
     manifest = gate.write(topologies=[{"world_size": 2}])
     flags = ("--out", tmp_path / "runs/a", "--world-size", 2, "--json")
-    for rank in range(2):
+
+    def run(rank: int) -> Any:
         for name, values in variables.items():
             value = values[rank]
             if value is None:
                 monkeypatch.delenv(name, raising=False)
             else:
                 monkeypatch.setenv(name, value)
-        answer = reef_archive("gate", manifest, *flags, "--rank", rank)
+        return reef_archive("gate", manifest, *flags, "--rank", rank)
+
+    run(0)
+    answer = run(1)
     assert answer.code == code
     if code:
         assert answer.document["verdict"] == "INCOMPLETE"
@@ -250,7 +254,7 @@ def test_many_cells_and_absent_ranks_are_judged_at_once_and_said_in_one_sentence
     run.mkdir(parents=True)
     shutil.copy(manifest, run / "gate-manifest.json")
     topology = dict.fromkeys(("tp", "pp", "ep", "etp", "cp"), 1) | {"world_size": 65536}
-    report = {
+    report: dict[str, object] = {
         "schema": "reefkit.gate/1", "stage": "moe", "config_fingerprint": "0" * 64, "rank": 0,
         "topology": topology, "passed": False, "quick": False, "cells": [], "provenance": {},
     }  # fmt: skip
