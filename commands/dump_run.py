@@ -190,12 +190,13 @@ def _to_folder(
             request = _without_finished(request, earlier, folder)
         try:
             recovery = _recovery(held, request, dump(request, folder, progress))
+            # First the link: once there is a record the dump is complete, and is not run again.
+            warning = record_dump(folder, recovery, anew=earlier is None)
             folder.write_record(_joined(earlier, recovery, folder))
         except OSError as error:
             if error.errno in _FULL:
                 raise _full(path, request) from None
             raise unwritable(path, error) from None
-        warning = record_dump(folder, recovery, anew=earlier is None)
         if warning is not None:
             terminal.warn(warning)
         absolute = os.path.abspath(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,13 @@ class Statements:
     judged: tuple[tuple[PublicKey, Judgement], ...] = ()
 
 
-def check_custody(package: Package, trust: Trust) -> Statements:
-    """Read the chain against its head, and judge who signed that; nothing where there is none."""
+def check_custody(
+    package: Package, trust: Trust, digests: Mapping[str, str] | None = None
+) -> Statements:
+    """Read the chain against its head, and judge who signed that; nothing where there is none.
+
+    `digests` are the SHA-256 that the files here are listed with: the chain must say the same.
+    """
     if not package.holds(CHAIN):
         findings = [
             Finding(
@@ -41,7 +46,7 @@ def check_custody(package: Package, trust: Trust) -> Statements:
             if package.holds(name)
         ]
         return Statements(tuple(findings))
-    from ..custody.chain import read_chain
+    from ..custody.chain import against_files, read_chain
 
     data = _read(package, CHAIN, _CHAIN_LIMIT)
     head = _read(package, HEAD, _SMALL) if package.holds(HEAD) else None
@@ -49,10 +54,11 @@ def check_custody(package: Package, trust: Trust) -> Statements:
     if found or not isinstance(data, bytes) or isinstance(head, Finding):
         return Statements(tuple(found))
     chain = read_chain(data, head)
+    told = (*chain.findings, *against_files(chain, digests or {}))
     if head is None or not package.holds(HEAD_SIGNATURE):
-        return Statements((*chain.findings, _no_head(package, head is not None)))
+        return Statements((*told, _no_head(package, head is not None)))
     signed = _check_signature(package, HEAD, HEAD_SIGNATURE, head, trust)
-    return Statements((*chain.findings, *signed.findings), signed.signers, signed.judged)
+    return Statements((*told, *signed.findings), signed.signers, signed.judged)
 
 
 def check_withdrawal(package: Package, lists: tuple[bytes, ...], trust: Trust) -> Statements:

@@ -30,7 +30,8 @@ def check_vouching(
     """Check every signature and every signed statement."""
     stamps = check_timestamps(listing, trust)
     signed = check_signatures(package, listing, trust, identity=identity, signed_at=stamps.times)
-    custody = check_custody(package, trust)
+    digests = {line.name: line.digest for line in listing.lines if line.algorithm == "sha256"}
+    custody = check_custody(package, trust, digests)
     aside = [further(each) for each in untrusted(custody)]
     withdrawal = check_withdrawal(package, tuple(each.data for each in listing.lists), trust)
     return Vouching(

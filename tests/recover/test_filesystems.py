@@ -424,7 +424,7 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(
             large.data,
         }
         left = {path.name for path in (point / "out").rglob("*") if path.is_file()}
-    assert left == {"a.safetensors", "recovery.json"}
+    assert left == {"a.safetensors", "custody.jsonl", "recovery.json"}
 
 
 def test_a_read_only_destination_is_refused_with_another_way(tmp_path: Path) -> None:

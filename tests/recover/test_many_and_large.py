@@ -215,7 +215,11 @@ def test_a_dump_killed_again_and_again_ends_exact_and_leaves_nothing_behind(
     assert (code, file["verdict"], file["sha256"]) == (0, "FILE_EXACT", large.sha256)
     saved = Path(file["path"])
     assert sha256_of(saved) == large.sha256
-    assert {p for p in out.rglob("*") if p.is_file()} == {saved, out / "recovery.json"}
+    assert {p for p in out.rglob("*") if p.is_file()} == {
+        saved,
+        out / "custody.jsonl",
+        out / "recovery.json",
+    }
 
 
 # Runs a command line and dies as by SIGKILL before the change to the disk of a given number.
@@ -256,7 +260,9 @@ def test_a_dump_killed_before_any_change_to_the_disk_ends_exact(tmp_path: Path) 
             saved = Path(file["path"])
             assert saved.read_bytes() == checkpoint.data
             left = {path for path in out.rglob("*") if path.is_file()}
-            assert left == {saved, out / "recovery.json"}, f"killed before change {steps}"
+            assert left == {saved, out / "custody.jsonl", out / "recovery.json"}, (
+                f"killed before change {steps}"
+            )
             shutil.rmtree(out)
             steps += 1
     assert steps > 15

@@ -132,21 +132,23 @@ def test_a_file_elsewhere_is_another_file_unless_it_has_the_name_of_one_here() -
     assert kinds(data) == [FindingKind.CUSTODY_BROKEN]
 
 
+def subject_of(listed: list[Any]) -> list[Any]:
+    files: list[dict[str, Any]] = [each for each in listed if isinstance(each, dict)]
+    return [{"name": each.get("name"), "digest": {"sha256": each.get("sha256")}} for each in files]
+
+
 def rewritten(data: bytes, at: int, change: Callable[[dict[str, Any]], object]) -> bytes:
     """Change the predicate of one link, and hash all that follow anew."""
-    statements = [json.loads(line) for line in data.splitlines()]
+    statements: list[dict[str, Any]] = [json.loads(line) for line in data.splitlines()]
     change(statements[at]["predicate"])
     made: list[bytes] = []
     for statement in statements:
         predicate = statement["predicate"]
         if made:
             predicate["previous"] = {"sha256": hashlib.sha256(made[-1]).hexdigest()}
-        listed = predicate.get("outputs") or predicate.get("inputs")
-        if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
-            statement["subject"] = [
-                {"name": each.get("name"), "digest": {"sha256": each.get("sha256")}}
-                for each in listed
-            ]
+        listed: Any = predicate.get("outputs") or predicate.get("inputs")
+        if type(listed).__name__ == "list":
+            statement["subject"] = subject_of(listed)
         made.append(json.dumps(statement).encode())
     return b"".join(line + b"\n" for line in made)
 
@@ -163,45 +165,68 @@ def with_keys(**change: object) -> Callable[[dict[str, Any]], object]:
     return lambda predicate: predicate.update(change)
 
 
-LIES: list[tuple[int, Callable[[dict[str, Any]], object]]] = [
+Lie = tuple[int, Callable[[dict[str, Any]], object]]
+
+
+def inputs_with(key: str, *values: object) -> list[Lie]:
+    return [(1, of_input(**{key: value})) for value in values]
+
+
+def outputs_with(key: str, *values: object) -> list[Lie]:
+    return [(0, of_output(**{key: value})) for value in values]
+
+
+def keys_with(at: int, key: str, *values: object) -> list[Lie]:
+    return [(at, with_keys(**{key: value})) for value in values]
+
+
+def without_key(key: str) -> Lie:
+    return 1, lambda predicate: predicate.pop(key)
+
+
+NO_LISTS: list[object] = [{"name": "a.safetensors"}, None, "", 0, [[]], ["a"]]
+LIES: list[Lie] = [
     *((1, of_input(name=name, sha256="c" * 64)) for name in
-      ["./a.safetensors", "x/../a.safetensors", "a.safetensors/", "/a.safetensors",
-       "x//a.safetensors", "", "a.safetensors\0", 7, None]),
+      ("./a.safetensors", "x/../a.safetensors", "a.safetensors/", "/a.safetensors",
+       "x//a.safetensors", "", "a.safetensors\0", 7, None)),
     (1, of_input(elsewhere=True, sha256="c" * 64)),
-    *((1, of_input(elsewhere=value)) for value in ["true", 1, None]),
-    *((1, of_input(size=size)) for size in [-1, 11, 10.0, "10", True]),
-    *((1, of_input(sha256=value)) for value in ["A" * 64, "a" * 63, "a" * 64 + "\n", None]),
-    (0, of_output(elsewhere=True)),
-    *((0, of_output(action=value)) for value in ["kept", "Carried", "carried\n", None, 1, []]),
-    *((0, of_output(tensors=value)) for value in
-      [[], {"w": None}, {"w": {}}, {"w": {"action": "kept"}},
-       {"w": {"action": "copied", "ranges": [{"offset": -1, "bytes": 1}]}},
-       {"w": {"action": "copied", "ranges": [{"offset": 0, "bytes": 1, "from": "x"}]}}]),
-    (0, of_output(header={"action": "kept"})),
-    *((1, with_keys(**{key: value})) for key in ("inputs", "outputs")
-      for value in [{"name": "a.safetensors"}, None, "", 0, [[]], ["a"]]),
-    *((1, with_keys(stage=value)) for value in
-      ["Withdrawn", "withdrawn\n", " withdrawn", "WITHDRAWN", "with-drawn", "supersededby",
-       "superseded_by", "Superseded-By", "continued ", "Validate", "", None, "w\u0456thdrawn"]),
-    *((1, with_keys(stage=value)) for value in ["withdrawn", "superseded-by", "continued"]),
+    *inputs_with("elsewhere", "true", 1, None),
+    *inputs_with("size", -1, 11, 10.0, "10", True),
+    *inputs_with("sha256", "A" * 64, "a" * 63, "a" * 64 + "\n", None),
+    *outputs_with("elsewhere", True),
+    *outputs_with("action", "kept", "Carried", "carried\n", None, 1, []),
+    *outputs_with(
+        "tensors", [], {"w": None}, {"w": {}}, {"w": {"action": "kept"}},
+        {"w": {"action": "copied", "ranges": [{"offset": -1, "bytes": 1}]}},
+        {"w": {"action": "copied", "ranges": [{"offset": 0, "bytes": 1, "from": "x"}]}},
+    ),
+    *outputs_with("header", {"action": "kept"}),
+    *keys_with(1, "inputs", *NO_LISTS),
+    *keys_with(1, "outputs", *NO_LISTS),
+    *keys_with(
+        1, "stage", "Withdrawn", "withdrawn\n", " withdrawn", "WITHDRAWN", "with-drawn",
+        "supersededby", "superseded_by", "Superseded-By", "continued ", "Validate", "", None,
+        "w\u0456thdrawn", "withdrawn", "superseded-by", "continued",
+    ),
     (1, with_keys(stage="superseded-by", reason="a reason")),
     (1, with_keys(stage="continued", reason="a reason")),
-    *((1, with_keys(run_id=value)) for value in [None, "", "f" * 31, "F" * 32, 1]),
-    *((1, with_keys(time=value)) for value in
-      ["2026-01-01", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00Z\n", 0,
-       "2026-01-01T00:00:00+02:00"]),
-    *((1, with_keys(verdict=value)) for value in [1, ["holds"], {}]),
-    *((1, with_keys(tool=value)) for value in
-      [None, "reefkit", {}, {"name": "reefkit", "version": 1, "commit": None}]),
-    *((1, with_keys(resumes=value)) for value in ["", 1, "a" * 63]),
-    *((1, with_keys(unrecorded=value)) for value in [1, []]),
-    *((1, with_keys(damage=value)) for value in ["0", -1, None, 0.0]),
-    *((1, with_keys(not_checked=value)) for value in ["", None, [1]]),
-    *((1, with_keys(sources=value)) for value in [[], {"stated": "3"}]),
-    *((1, with_keys(process=value)) for value in [[], 1]),
-    *((3, with_keys(redaction=value)) for value in ["None", "none ", "", None, []]),
-    *((1, lambda predicate, key=key: predicate.pop(key)) for key in
-      ["run_id", "time", "inputs", "outputs", "verdict", "tool"]),
+    *keys_with(1, "run_id", None, "", "f" * 31, "F" * 32, 1),
+    *keys_with(
+        1, "time", "2026-01-01", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00Z\n", 0,
+        "2026-01-01T00:00:00+02:00",
+    ),
+    *keys_with(1, "verdict", 1, ["holds"], {}),
+    *keys_with(
+        1, "tool", None, "reefkit", {}, {"name": "reefkit", "version": 1, "commit": None}
+    ),
+    *keys_with(1, "resumes", "", 1, "a" * 63),
+    *keys_with(1, "unrecorded", 1, []),
+    *keys_with(1, "damage", "0", -1, None, 0.0),
+    *keys_with(1, "not_checked", "", None, [1]),
+    *keys_with(1, "sources", [], {"stated": "3"}),
+    *keys_with(1, "process", [], 1),
+    *keys_with(3, "redaction", "None", "none ", "", None, []),
+    *map(without_key, ("run_id", "time", "inputs", "outputs", "verdict", "tool")),
 ]  # fmt: skip
 
 

@@ -231,8 +231,8 @@ def test_a_file_that_is_not_what_a_stage_left_is_not_packed(
 ) -> None:
     data = (run / "adapter_model.safetensors").read_bytes()
     file = Artifact("adapter_model.safetensors", hashlib.sha256(data).hexdigest(), len(data))
-    files = {"outputs": [file]} if stage == "dump" else {"inputs": [file]}
-    append(run, Link(stage, **files))
+    dumped = stage == "dump"
+    append(run, Link(stage, outputs=[file] * dumped, inputs=[file] * (not dumped)))
     assert packed(reef_archive, run, tmp_path / "whole.zip", "--unsigned").code == 0
     assert reef_archive("verify", tmp_path / "whole.zip", "--integrity-only").code == 0
     (run / "adapter_model.safetensors").write_bytes(data[:-1] + b"?")

@@ -243,8 +243,9 @@ def test_the_rest_of_a_text_stays_where_nested_values_go() -> None:
 @pytest.mark.parametrize(
     ("name", "secret"),
     [(f"VLLM_{word}", True) for word in
-     "API_KEY DB_PASS PW SERVER_JWT OTP SLACK_WEBHOOK AZURE_SAS HF_TOKEN HFTOKEN CLIENT_SECRET AWS_CRED "
-     "BASIC_AUTH COOKIE SESSION SESSION_ID SENTRY_DSN DBPASSWORD KEY_FILE PASSPHRASE PIN".split()]
+     "API_KEY DB_PASS PW SERVER_JWT OTP SLACK_WEBHOOK AZURE_SAS HF_TOKEN HFTOKEN CLIENT_SECRET "
+     "AWS_CRED BASIC_AUTH COOKIE SESSION SESSION_ID SENTRY_DSN DBPASSWORD KEY_FILE PASSPHRASE "
+     "PIN".split()]
     + [(f"VLLM_{word}", False) for word in
        "MAX_TOKENS TOKENIZER_POOL USE_V1 PASSES MONKEY BYPASS KEYBOARD PINNED".split()],
 )  # fmt: skip
@@ -278,7 +279,8 @@ def test_no_secret_value_survives_its_name(value: str, argv: list[str]) -> None:
      '"a":' * 50_000, '"auth":[' * 30_000, '"auth":{}' * 30_000, "mysql " * 40_000,
      "mysql -p " * 30_000, "docker login " * 20_000, "?a=" * 60_000, "&key=" * 50_000,
      "https://" * 40_000, "pass:" * 50_000, "a:" * 60_000, "-u" * 60_000, "1" * 200_000,
-     "hooks.slack.com/" * 20_000, "-----BEGIN " * 20_000, 'a="\\' * 50_000, "hf_" * 60_000, "a: " * 60_000],
+     "hooks.slack.com/" * 20_000, "-----BEGIN " * 20_000,
+     'a="\\' * 50_000, "hf_" * 60_000, "a: " * 60_000],
     ids=lambda text: text[:8],
 )  # fmt: skip
 def test_long_hostile_words_take_no_long_time(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -143,7 +144,8 @@ def test_it_runs_offline_and_on_other_systems(prelude: str, form: str, tmp_path:
     from reefkit.records.custody import Artifact, Link, append
 
     (tmp_path / "w").mkdir()
-    append(tmp_path / "w", Link("dump", outputs=(Artifact("a.bin", "0" * 64, 6),)))
+    digest = hashlib.sha256(FILES["a.bin"]).hexdigest()
+    append(tmp_path / "w", Link("dump", outputs=(Artifact("a.bin", digest, 6),)))
     chain = (tmp_path / "w/custody.jsonl").read_bytes()
     head = head_document(chain)
     signature = sshsig.sign(key(), head, sshsig.CUSTODY_NAMESPACE)

@@ -405,7 +405,7 @@ def test_evidence_of_another_configuration_is_told_from_its_own(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("", "names nothing"),
+        ("", "is empty"),
         ("dangling", "dangling"),
         ("/dev/null", "is not a folder"),
         ("a/adapter_model.safetensors", "is not a folder"),
