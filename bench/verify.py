@@ -73,7 +73,14 @@ def against_model_signing(table: Table, here: Place, folder: Path, rounds: int) 
     (folder / "SHA256SUMS").unlink()
     here.run([BIN / "reef-archive", "sign", folder, "--key", key, "--quiet"])
     signers = f"{key}.allowed_signers"
-    theirs = [BIN / "model_signing", "verify", "key", folder, "--signature", folder / "model.sig"]
+    theirs: list[str | Path] = [
+        BIN / "model_signing",
+        "verify",
+        "key",
+        folder,
+        "--signature",
+        folder / "model.sig",
+    ]
     sides = {
         "ours": Side(lambda: here.run([*VERIFY[:2], folder, "--signers", signers, "--quiet"])),
         "theirs": Side(lambda: here.run([*theirs, "--public_key", f"{key}.pem"])),
