@@ -29,9 +29,8 @@ def given(step: str, **inputs: str) -> dict[str, str]:
         wanted = re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text)
         assert wanted, text
         key = wanted[1]
-        environment[name] = inputs.get(
-            key.replace("-", "_"), ACTION["inputs"][key].get("default", "")
-        )
+        usual: str = ACTION["inputs"][key].get("default", "")
+        environment[name] = inputs.get(key.replace("-", "_")) or usual
     return environment
 
 
