@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import ExitCode
+from ..errors import ExitCode, Unusable
 from ..records.names import printable
 from .frame import Terminal, counted, declare, with_options
 from .key_options import key_options, open_signer, refuse_key_inside, timestamping
@@ -37,6 +38,7 @@ _LARGE = 1 << 28
     examples="""
 reef-archive sign evidence/ --key ~/.config/reefkit/lab
 reef-archive sign evidence/ --agent --identity reviewer@lab --add
+reef-archive sign evidence/ --key lab --withdraw 'The clock of node 3 was wrong.'
 reef-archive sign SHA256SUMS --key lab --timestamp https://tsa.example.org
 """,
 )
@@ -46,6 +48,10 @@ reef-archive sign SHA256SUMS --key lab --timestamp https://tsa.example.org
     click.option("--add", is_flag=True, help="Sign what others have signed already."),
     click.option("--timestamp", "authority", metavar="URL",
                  help="Also have an RFC 3161 authority say when; needs the network."),
+    click.option("--withdraw", "reason", metavar="REASON",
+                 help="Sign nothing anew, but say in withdrawn.json that it is withdrawn."),
+    click.option("--superseded-by", "successor", metavar="SHA256",
+                 help="With --withdraw: what replaces it; then it is superseded, not withdrawn."),
     click.option("--force", is_flag=True, help="Replace the first signer's signatures."),
 )  # fmt: skip
 def command(
@@ -58,9 +64,13 @@ def command(
     sshsig_only: bool,
     add: bool,
     authority: str | None,
+    reason: str | None,
+    successor: str | None,
     force: bool,
 ) -> int:
     """Write the sums and the signatures, and say which."""
+    if reason is None and successor is not None:
+        raise Unusable("--superseded-by needs a reason.", remedy="Add --withdraw REASON.")
     from ..provenance.sign.stage import Order, sign_file, sign_folder
 
     if target.is_dir():
@@ -68,6 +78,8 @@ def command(
     signer, name = open_signer(
         terminal, key, agent, identity, passphrase_file, sshsig_only=sshsig_only
     )
+    if reason is not None:
+        return _withdraw(terminal, target, signer, reason, successor, force=force)
     with contextlib.ExitStack() as stack:
         order = Order(
             signer,
@@ -82,6 +94,26 @@ def command(
     for file in done.written:
         terminal.product(printable(file))
     terminal.say(_summary(done, signer))
+    return ExitCode.HOLDS
+
+
+def _withdraw(
+    terminal: Terminal,
+    target: Path,
+    signer: Signer,
+    reason: str,
+    successor: str | None,
+    *,
+    force: bool,
+) -> int:
+    from ..provenance.sign.withdrawal import withdraw
+
+    written = withdraw(target, signer, reason, by=successor, force=force)
+    names = [os.fsdecode(path) for path in written]
+    terminal.document({"schema": "reefkit.withdrawal/1", "written": names, "reason": reason})
+    for name in names:
+        terminal.product(printable(name))
+    terminal.say("Publish both beside the evidence: `reef-archive verify` reports them.")
     return ExitCode.HOLDS
 
 
