@@ -23,9 +23,17 @@ TWO = [{"world_size": 2, "tp": 2}]
 CLI = [sys.executable, "-c", "from reefkit.cli import archive_main; archive_main()", "gate"]
 
 
+# A shell's background job ignores SIGINT, and so would whatever these tests start there.
+FOREGROUND = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 def start(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*CLI, *map(str, arguments)],
+        [sys.executable, "-c", FOREGROUND, *CLI, *map(str, arguments)],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
