@@ -26,8 +26,9 @@ def record_dump(folder: OutputFolder, recovery: Recovery, *, anew: bool) -> str 
     """
 
     def link() -> Link:
-        resumes = None if anew else resumable(Path(f"/proc/self/fd/{folder.fd}"), STAGE)
-        return dump_link(recovery, resumes=resumes, took_over=folder.took_over or not anew)
+        goes_on = folder.took_over or not anew
+        resumes = resumable(Path(f"/proc/self/fd/{folder.fd}"), STAGE) if goes_on else None
+        return dump_link(recovery, resumes=resumes, took_over=goes_on)
 
     return recorded(folder.fd, link)
 

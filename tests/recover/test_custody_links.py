@@ -145,19 +145,38 @@ def test_a_second_run_into_the_same_folder_resumes_the_first(tmp_path: Path) -> 
     assert [len(link["outputs"]) for link in (first, second)] == [1, 1]
 
 
+def dump_that_dies_in(place: str, pid: int, out: Path) -> None:
+    owner, _, name = place.rpartition(":")
+    crashing = f"""
+import os, sys
+from pkgutil import resolve_name
+setattr(resolve_name({owner!r}), {name!r}, lambda *_, **__: os._exit(9))
+from reefkit.cli import recover, run
+sys.exit(run(recover, ["dump", "--pid", "{pid}", "--out", {str(out)!r}]))
+"""
+    assert subprocess.run([sys.executable, "-c", crashing], check=False).returncode == 9
+
+
+@root_only
+def test_a_run_that_died_before_its_record_is_resumed(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "run" / "a.safetensors")
+    out = tmp_path / "out"
+    with lost(checkpoint) as victim:
+        place = "reefkit.recover.save.destination:OutputFolder:write_record"
+        dump_that_dies_in(place, victim["pid"], out)
+        assert dump_json(victim["pid"], out)[0] == 0
+    _, second = links(out)
+    line = (out / "custody.jsonl").read_bytes().splitlines()[0]
+    assert second["resumes"] == hashlib.sha256(line).hexdigest()
+    assert findings(out) == [FindingKind.RESUMED]
+
+
 @root_only
 def test_bytes_of_a_run_that_left_no_link_are_told(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "run" / "a.safetensors")
     out = tmp_path / "out"
     with lost(checkpoint) as victim:
-        crashing = f"""
-import os, sys
-from reefkit.recover.save.destination import OutputFolder
-OutputFolder.write_record = lambda self, document: os._exit(9)
-from reefkit.cli import recover, run
-sys.exit(run(recover, ["dump", "--pid", "{victim["pid"]}", "--out", {str(out)!r}]))
-"""
-        assert subprocess.run([sys.executable, "-c", crashing], check=False).returncode == 9
+        dump_that_dies_in("reefkit.commands.dump_run:record_dump", victim["pid"], out)
         assert not (out / "custody.jsonl").exists()
         assert dump_json(victim["pid"], out)[0] == 0
     (link,) = links(out)
