@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import sys
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import Unusable
+from ..records.collection import no_collection
 from ..records.custody_lines import FILE as CUSTODY
 from ..recover.routes import Wanted
 from .frame import Terminal, declare, human_size, with_options
@@ -120,7 +119,7 @@ def command(
             remedy="Add --step N, or a --recipe that states it.",
         )
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_no_collection())
+        stack.enter_context(no_collection())
         wanted = Wanted(source)
         checkpoint = stack.enter_context(open_checkpoint(path, wanted))
         compared_with = (
@@ -180,18 +179,6 @@ def _base(operand: str | None, no_base: bool) -> Base | None:
     from ..recover.base.open import open_base
 
     return open_base(operand)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Generator[None]:
-    """Keep the garbage collector from walking the facts of 50,000 tensors again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _states_step(recipes: tuple[Recipe, ...], stated: Recipe | None) -> bool:

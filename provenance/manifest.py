@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import io
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import BinaryIO
 
-from ..errors import Unusable
+from ..records.collection import no_collection
 from ..records.manifest import FileEntry, Manifest
-from ..records.names import printable
 from ..recover.fingerprint import Fingerprint, fingerprint
-from .content.members import Content, Member, MemberKind
-from .finding import Gravity
+from .content.files_only import files_only
+from .content.members import Content, Member
 
 _SUFFIX = ".safetensors"
 
@@ -30,36 +27,15 @@ def build_manifest(
     A safetensors file that is damaged is listed with its `fault`. Raises Unusable for links,
     special files and whatever is wrong with the container itself; what reading raises.
     """
-    for finding in content.findings:
-        if finding.gravity is not Gravity.NOTE:
-            where = f"{printable(finding.path)}: " if finding.path else ""
-            raise Unusable(f"{where}{finding.diagnosis}", remedy="Mend that, and try again.")
-    for member in content.members:
-        if member.kind in (MemberKind.LINK, MemberKind.SPECIAL):
-            raise Unusable(
-                f"{printable(member.name)} is a {member.kind.value}: a manifest lists files only.",
-                remedy="Put a copy of what is meant in its place, or leave it out.",
-            )
-    with _no_collection():
+    files = files_only(content, "a manifest lists")
+    with no_collection():
         return Manifest(
             tuple(
                 _entry(content, member, progress)
-                for member in content.members
-                if member.kind is MemberKind.FILE and member.name not in leave_out
+                for member in files
+                if member.name not in leave_out
             )
         )
-
-
-@contextlib.contextmanager
-def _no_collection() -> Generator[None, None, None]:
-    """Keep the garbage collector from walking the entries of 200,000 tensors again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _entry(content: Content, member: Member, progress: Callable[[int], object] | None) -> FileEntry:

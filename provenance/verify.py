@@ -5,16 +5,15 @@ No network is touched. Nothing that comes with the evidence makes a signer trust
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Unusable
+from ..records.collection import no_collection
 from ..records.names import printable
 from .finding import Finding, FindingKind
 from .verification.carried_trust import refuse_carried_trust
@@ -65,7 +64,7 @@ class Request:
 
 def verify(request: Request) -> Verification:
     """Verify a target. Raises Unusable and NotPermitted where it cannot be judged."""
-    with _no_collection(), open_target(request.target, request.repository) as package:
+    with no_collection(), open_target(request.target, request.repository) as package:
         if package.bundle is not None:
             return _bundle(request, package)
         if package.listed_by == CHAIN:
@@ -77,18 +76,6 @@ def _trust(request: Request) -> Trust:
     from .trust.judge import Trust
 
     return Trust.load(request.signers, request.policy, request.at, revoked=request.revoked)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Generator[None]:
-    """Keep the garbage collector from walking 20,000 files' facts again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _package(request: Request, package: Package) -> Verification:

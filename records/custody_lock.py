@@ -54,8 +54,7 @@ def _taken(path: Path, stack: contextlib.ExitStack) -> int | None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise Unusable(f"{printable(path.name)} is no file.", remedy="Move it away.")
-        with contextlib.suppress(NotImplementedError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(found, os.lstat(path)):
                 return stat.S_IMODE(found.st_mode)

@@ -21,6 +21,7 @@ from typing import IO, BinaryIO, cast
 
 from ...errors import Unusable
 from ...records.names import printable
+from ..repository.git import safe_environment
 from ..sums.names import size_fault
 from .members import Member, MemberKind
 from .name_bytes import name_bytes
@@ -216,7 +217,7 @@ class GitContent:
             return subprocess.Popen(
                 ["git", *_SAFE, *arguments],
                 cwd=self._repo,
-                env=_environment(),
+                env=safe_environment(),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -258,8 +259,3 @@ def _fit(revision: str) -> str:
             remedy="Give a commit id, a branch or a tag.",
         )
     return revision
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
-    return {**kept, "LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -100,8 +101,9 @@ class EntryStream(io.RawIOBase):
     def _at_end(self) -> None:
         self._judge()
 
+    @abstractmethod
     def _fill(self, at: int, view: memoryview) -> None:
-        raise NotImplementedError
+        """Fill the view with the data from there on."""
 
 
 class StoredStream(EntryStream):

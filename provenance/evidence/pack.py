@@ -20,10 +20,10 @@ from ...records.custody_lines import FILE as CUSTODY
 from ...records.custody_lines import LIMIT as CUSTODY_LIMIT
 from ...records.names import decoded, printable
 from ...records.new_file import new_file, refuse_existing
+from ..content.files_only import files_only
 from ..content.folder import FolderContent
 from ..content.members import Content, Member, MemberKind
 from ..content.zip_write import ZipMember, write_zip
-from ..finding import Gravity
 from ..manifest import build_manifest
 from ..sign.key import Signer
 from .added import added_files
@@ -123,17 +123,7 @@ def _refuse_inside(out: Path, folder: Path) -> None:
 
 def _packable(content: Content) -> tuple[tuple[Member, ...], bytes]:
     """Give the files, and the chain of custody so far. Raises Unusable for what is no file."""
-    for finding in content.findings:
-        if finding.gravity is not Gravity.NOTE:
-            where = f"{printable(finding.path)}: " if finding.path else ""
-            raise Unusable(f"{where}{finding.diagnosis}", remedy="Mend that, and pack again.")
-    for member in content.members:
-        if member.kind in (MemberKind.LINK, MemberKind.SPECIAL):
-            raise Unusable(
-                f"{printable(member.name)} is a {member.kind.value}: a package holds files only.",
-                remedy="Put a copy of what is meant in its place, or leave it out.",
-            )
-    files = [member for member in content.members if member.kind is MemberKind.FILE]
+    files = files_only(content, "a package holds")
     refuse_taken_names(member.name for member in files)
     if not files:
         raise Unusable(f"{content.label} holds no file.", remedy="Name the folder of a run.")

@@ -10,7 +10,7 @@ from ...errors import Unusable
 from ...records.names import printable
 
 _TIMEOUT_S = 120
-_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
+_SAFE = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "--no-optional-locks")
 
 
 def git(folder: Path, *arguments: str, stdin: bytes = b"", may_fail: bool = False) -> bytes | None:
@@ -19,12 +19,11 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"", may_fail: bool = Fals
     The environment's GIT_* variables are dropped: they point at some other repository. Raises
     Unusable without git, and when it fails.
     """
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", *_SAFE, *arguments],
             cwd=folder,
-            env={**environment, "LC_ALL": "C"},
+            env=safe_environment(),
             input=stdin,
             capture_output=True,
             timeout=_TIMEOUT_S,
@@ -46,6 +45,12 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"", may_fail: bool = Fals
         f"git refused: {printable(said[-1]) if said else f'exit code {done.returncode}'}.",
         remedy="Check that this is a repository that git trusts (`git status`).",
     )
+
+
+def safe_environment() -> dict[str, str]:
+    """Give an environment in which git looks at no other repository, fetches and asks nothing."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    return {**kept, "LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def top_level(folder: Path) -> Path | None:
